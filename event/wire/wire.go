@@ -1,0 +1,134 @@
+// Package wire is the binary encoding under Strom's record formats: unsigned
+// and zigzag varints, and byte strings with their length before them.
+//
+// A Reader never panics and never allocates more than its input holds: it
+// keeps its first error, gives zero values from then on, and Close reports the
+// error or bytes left over.
+package wire
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+)
+
+// ErrTruncated says that the input ended inside a value.
+var ErrTruncated = errors.New("truncated")
+
+// AppendUint appends v as an unsigned varint.
+func AppendUint(dst []byte, v uint64) []byte { return binary.AppendUvarint(dst, v) }
+
+// AppendInt appends v as a zigzag varint.
+func AppendInt(dst []byte, v int64) []byte { return binary.AppendVarint(dst, v) }
+
+// AppendString appends the length of s and its bytes.
+func AppendString(dst []byte, s string) []byte {
+	dst = binary.AppendUvarint(dst, uint64(len(s)))
+	return append(dst, s...)
+}
+
+// AppendBytes appends the length of b and its bytes.
+func AppendBytes(dst, b []byte) []byte {
+	dst = binary.AppendUvarint(dst, uint64(len(b)))
+	return append(dst, b...)
+}
+
+// AppendOrdered64 appends v so that bytewise order is numeric order.
+func AppendOrdered64(dst []byte, v int64) []byte {
+	return binary.BigEndian.AppendUint64(dst, uint64(v)^(1<<63))
+}
+
+// Ordered64 reads what AppendOrdered64 wrote from the first eight bytes of b.
+func Ordered64(b []byte) int64 { return int64(binary.BigEndian.Uint64(b) ^ (1 << 63)) }
+
+// Reader reads one encoded record. Its zero value reads nothing.
+type Reader struct {
+	buf []byte
+	err error
+}
+
+// NewReader returns a Reader over b. Byte slices that it returns alias b.
+func NewReader(b []byte) *Reader { return &Reader{buf: b} }
+
+func (r *Reader) fail(err error) {
+	if r.err == nil {
+		r.err = err
+	}
+	r.buf = nil
+}
+
+// Byte reads one byte.
+func (r *Reader) Byte() byte {
+	if len(r.buf) == 0 {
+		r.fail(ErrTruncated)
+		return 0
+	}
+	b := r.buf[0]
+	r.buf = r.buf[1:]
+	return b
+}
+
+// Uint reads an unsigned varint.
+func (r *Reader) Uint() uint64 {
+	v, n := binary.Uvarint(r.buf)
+	if n <= 0 {
+		r.fail(ErrTruncated)
+		return 0
+	}
+	r.buf = r.buf[n:]
+	return v
+}
+
+// Int reads a zigzag varint.
+func (r *Reader) Int() int64 {
+	v, n := binary.Varint(r.buf)
+	if n <= 0 {
+		r.fail(ErrTruncated)
+		return 0
+	}
+	r.buf = r.buf[n:]
+	return v
+}
+
+// Bytes reads a byte string; the result aliases the input.
+func (r *Reader) Bytes() []byte {
+	n := r.Uint()
+	if n > uint64(len(r.buf)) {
+		r.fail(ErrTruncated)
+		return nil
+	}
+	b := r.buf[:n:n]
+	r.buf = r.buf[n:]
+	return b
+}
+
+// String reads a byte string as a string of its own.
+func (r *Reader) String() string { return string(r.Bytes()) }
+
+// Count reads a number of elements, each of at least one byte, so that a
+// corrupt count cannot make the caller allocate more than the input holds.
+func (r *Reader) Count() int {
+	n := r.Uint()
+	if n > uint64(len(r.buf)) {
+		r.fail(ErrTruncated)
+		return 0
+	}
+	return int(n)
+}
+
+// Len returns the number of bytes not read yet.
+func (r *Reader) Len() int { return len(r.buf) }
+
+// Err returns the first error.
+func (r *Reader) Err() error { return r.err }
+
+// Close returns the first error, or an error when bytes are left over.
+func (r *Reader) Close() error {
+	if r.err != nil {
+		return r.err
+	}
+	if len(r.buf) != 0 {
+		return fmt.Errorf("%d bytes left over", len(r.buf))
+	}
+	return nil
+}

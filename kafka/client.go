@@ -1,0 +1,165 @@
+package kafka
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/sasl"
+	"github.com/twmb/franz-go/pkg/sasl/plain"
+	"github.com/twmb/franz-go/pkg/sasl/scram"
+
+	"github.com/forge-platform/strom/mapping"
+)
+
+// UnreachableError says that no broker answered.
+type UnreachableError struct {
+	Brokers []string
+	Err     error
+}
+
+// Error says what to do as well.
+func (e *UnreachableError) Error() string {
+	return fmt.Sprintf("cannot reach Kafka at %s: %v; check kafka.brokers in the mapping (or --brokers), that the broker runs, and its TLS and SASL settings",
+		strings.Join(e.Brokers, ", "), e.Err)
+}
+
+// Unwrap gives the cause.
+func (e *UnreachableError) Unwrap() error { return e.Err }
+
+// ClientOptions turns connection settings into franz-go options.
+func ClientOptions(k mapping.Kafka, log *slog.Logger) ([]kgo.Opt, error) {
+	opts := []kgo.Opt{
+		kgo.SeedBrokers(k.Brokers...),
+		kgo.ClientID("strom"),
+		kgo.WithLogger(clientLogger{log}),
+		kgo.RetryTimeout(30 * time.Second),
+	}
+	if k.TLS != nil {
+		config, err := tlsConfig(k.TLS)
+		if err != nil {
+			return nil, err
+		}
+		opts = append(opts, kgo.DialTLSConfig(config))
+	}
+	if k.SASL != nil {
+		mechanism, err := saslMechanism(k.SASL)
+		if err != nil {
+			return nil, err
+		}
+		opts = append(opts, kgo.SASL(mechanism))
+	}
+	return opts, nil
+}
+
+func tlsConfig(t *mapping.TLS) (*tls.Config, error) {
+	config := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: t.ServerName}
+	if t.CAFile != "" {
+		pem, err := os.ReadFile(t.CAFile)
+		if err != nil {
+			return nil, fmt.Errorf("kafka.tls.ca: %w", err)
+		}
+		config.RootCAs = x509.NewCertPool()
+		if !config.RootCAs.AppendCertsFromPEM(pem) {
+			return nil, fmt.Errorf("kafka.tls.ca: %s holds no PEM certificate", t.CAFile)
+		}
+	}
+	if t.CertFile != "" || t.KeyFile != "" {
+		pair, err := tls.LoadX509KeyPair(t.CertFile, t.KeyFile)
+		if err != nil {
+			return nil, fmt.Errorf("kafka.tls.cert and kafka.tls.key: %w", err)
+		}
+		config.Certificates = []tls.Certificate{pair}
+	}
+	return config, nil
+}
+
+func saslMechanism(s *mapping.SASL) (sasl.Mechanism, error) {
+	switch s.Mechanism {
+	case "PLAIN":
+		return plain.Auth{User: s.Username, Pass: s.Password.Reveal()}.AsMechanism(), nil
+	case "SCRAM-SHA-256":
+		return scram.Auth{User: s.Username, Pass: s.Password.Reveal()}.AsSha256Mechanism(), nil
+	case "SCRAM-SHA-512":
+		return scram.Auth{User: s.Username, Pass: s.Password.Reveal()}.AsSha512Mechanism(), nil
+	}
+	return nil, fmt.Errorf("kafka.sasl.mechanism %q is not one of PLAIN, SCRAM-SHA-256, SCRAM-SHA-512", s.Mechanism)
+}
+
+// newClient makes a client of the engine's own settings plus opts.
+func (e *Engine) newClient(opts ...kgo.Opt) (*kgo.Client, error) {
+	base, err := ClientOptions(e.config.Kafka, e.log)
+	if err != nil {
+		return nil, err
+	}
+	return kgo.NewClient(append(base, opts...)...)
+}
+
+// connect makes the engine's plain client and makes sure that a broker answers.
+func (e *Engine) connect(ctx context.Context) error {
+	client, err := e.newClient(kgo.RecordPartitioner(kgo.ManualPartitioner()))
+	if err != nil {
+		return err
+	}
+	if err := Ping(ctx, client, e.config.Kafka.Brokers); err != nil {
+		client.Close()
+		return err
+	}
+	e.client = client
+	return nil
+}
+
+// Ping makes sure that a broker answers; its error is an *UnreachableError.
+func Ping(ctx context.Context, client *kgo.Client, brokers []string) error {
+	const patience = 10 * time.Second
+	limited, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	err := client.Ping(limited)
+	if err == nil || ctx.Err() != nil {
+		return errors.Join(err, ctx.Err())
+	}
+	return &UnreachableError{Brokers: brokers, Err: err}
+}
+
+// clientLogger passes franz-go's warnings and errors on, and the rest at debug
+// level. franz-go logs no secrets.
+type clientLogger struct{ log *slog.Logger }
+
+// Level implements kgo.Logger.
+func (l clientLogger) Level() kgo.LogLevel {
+	if l.log.Enabled(context.Background(), slog.LevelDebug) {
+		return kgo.LogLevelInfo
+	}
+	return kgo.LogLevelWarn
+}
+
+// Log implements kgo.Logger. A client's warning is the engine's debugging: what
+// matters comes back as an error.
+func (l clientLogger) Log(level kgo.LogLevel, msg string, keyvals ...any) {
+	to := slog.LevelDebug
+	if level == kgo.LogLevelError {
+		to = slog.LevelWarn
+	}
+	l.log.Log(context.Background(), to, "kafka client: "+msg, keyvals...)
+}
+
+// gokaLogger passes what goka says on at debug level.
+type gokaLogger struct{ log *slog.Logger }
+
+// Print implements goka.Logger.
+func (l gokaLogger) Print(args ...any) { l.log.Debug("goka: " + fmt.Sprint(args...)) }
+
+// Println implements goka.Logger.
+func (l gokaLogger) Println(args ...any) { l.log.Debug("goka: " + fmt.Sprint(args...)) }
+
+// Printf implements goka.Logger.
+func (l gokaLogger) Printf(format string, args ...any) {
+	l.log.Debug("goka: " + fmt.Sprintf(format, args...))
+}

@@ -1,0 +1,290 @@
+package kafka
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/forge-platform/strom/event"
+	"github.com/forge-platform/strom/processors"
+)
+
+// The control topic holds JSON, one object a record, so that whoever is paged
+// can read it with any Kafka tool. It is the epoch log as well.
+
+const controlVersion = 1
+
+// The kinds of control records.
+const (
+	kindBarrier = "barrier"
+	kindAck     = "ack"
+	// kindNext tells, outside transactions, which record a source task reads
+	// next. Nothing but the time of the next announcement depends on it.
+	kindNext = "next"
+)
+
+// controlRecord is one record of the control topic.
+type controlRecord struct {
+	V     int         `json:"v"`
+	Kind  string      `json:"kind"`
+	Epoch event.Epoch `json:"epoch"`
+
+	// barrier
+	Recorded    event.RecordedTime         `json:"recorded,omitempty"`
+	Watermarks  map[string]event.Watermark `json:"watermarks,omitempty"`
+	Idle        []taskJSON                 `json:"idle,omitempty"`
+	Granted     []grantJSON                `json:"granted,omitempty"`
+	Mapping     string                     `json:"mapping,omitempty"`
+	Hold        bool                       `json:"hold,omitempty"`
+	End         bool                       `json:"end,omitempty"`
+	Coordinator string                     `json:"coordinator,omitempty"`
+
+	// ack and next
+	Stage  string    `json:"stage,omitempty"`
+	Member string    `json:"member,omitempty"`
+	Tasks  []ackJSON `json:"tasks,omitempty"`
+}
+
+type taskJSON struct {
+	Stage     string          `json:"stage"`
+	Partition event.Partition `json:"partition"`
+}
+
+type grantJSON struct {
+	taskJSON
+	UpTo uint64 `json:"up_to"`
+}
+
+type ackJSON struct {
+	Partition event.Partition         `json:"partition"`
+	Offsets   map[string]event.Offset `json:"offsets,omitempty"`
+	Watermark *event.Watermark        `json:"watermark,omitempty"`
+	// Next is the timestamp of the next record; absent when not known or none.
+	Next     *event.EventTime     `json:"next,omitempty"`
+	NoNext   bool                 `json:"no_next,omitempty"`
+	Idle     bool                 `json:"idle,omitempty"`
+	AtEnd    bool                 `json:"at_end,omitempty"`
+	Quiet    bool                 `json:"quiet,omitempty"`
+	Halted   string               `json:"halted,omitempty"`
+	Parked   uint64               `json:"parked,omitempty"`
+	Answered uint64               `json:"answered,omitempty"`
+	Counters *processors.Counters `json:"counters,omitempty"`
+}
+
+func encodeControl(r controlRecord) ([]byte, error) {
+	r.V = controlVersion
+	b, err := json.Marshal(r)
+	if err != nil {
+		return nil, fmt.Errorf("encode control record: %w", err)
+	}
+	return b, nil
+}
+
+func decodeControl(b []byte) (controlRecord, error) {
+	var r controlRecord
+	if err := json.Unmarshal(b, &r); err != nil {
+		return r, fmt.Errorf("%w: control record: %w", event.ErrCorrupt, err)
+	}
+	if r.V != controlVersion {
+		return r, fmt.Errorf("%w: control record version %d, this build knows %d", event.ErrVersion, r.V, controlVersion)
+	}
+	return r, nil
+}
+
+func encodeAnnouncement(a processors.Announcement, who string) ([]byte, error) {
+	r := controlRecord{
+		Kind: kindBarrier, Epoch: a.Epoch, Recorded: a.Recorded, Watermarks: a.Watermarks,
+		Mapping: a.Mapping, Hold: a.Hold, End: a.End, Coordinator: who,
+	}
+	for _, t := range a.Idle {
+		r.Idle = append(r.Idle, taskJSON(t))
+	}
+	for t, n := range a.Granted {
+		r.Granted = append(r.Granted, grantJSON{taskJSON(t), n})
+	}
+	return encodeControl(r)
+}
+
+func (r *controlRecord) announcement() processors.Announcement {
+	a := processors.Announcement{
+		Epoch: r.Epoch, Recorded: r.Recorded, Watermarks: r.Watermarks, Mapping: r.Mapping,
+		Hold: r.Hold, End: r.End, Granted: map[processors.TaskID]uint64{},
+	}
+	if a.Watermarks == nil {
+		a.Watermarks = map[string]event.Watermark{}
+	}
+	for _, t := range r.Idle {
+		a.Idle = append(a.Idle, processors.TaskID(t))
+	}
+	for _, g := range r.Granted {
+		a.Granted[processors.TaskID(g.taskJSON)] = g.UpTo
+	}
+	return a
+}
+
+func ackOf(a processors.Ack, offsets map[string]event.Offset) ackJSON {
+	j := ackJSON{
+		Partition: a.Task.Partition, Offsets: offsets, NoNext: a.Next.Known && a.Next.None,
+		Idle: a.Idle, AtEnd: a.AtEnd, Quiet: a.Quiet, Halted: a.Halted, Parked: a.Parked, Answered: a.Answered,
+	}
+	if a.Watermark != event.WatermarkUnknown {
+		j.Watermark = &a.Watermark
+	}
+	if a.Next.Known && !a.Next.None {
+		j.Next = &a.Next.Timestamp
+	}
+	if a.Counters != (processors.Counters{}) {
+		j.Counters = &a.Counters
+	}
+	return j
+}
+
+func (j *ackJSON) ack(r *controlRecord) processors.Ack {
+	a := processors.Ack{
+		Task: processors.TaskID{Stage: r.Stage, Partition: j.Partition}, Epoch: r.Epoch,
+		Watermark: event.WatermarkUnknown, Next: j.next(), Idle: j.Idle, AtEnd: j.AtEnd, Quiet: j.Quiet,
+		Halted: j.Halted, Parked: j.Parked, Answered: j.Answered,
+	}
+	if j.Watermark != nil {
+		a.Watermark = *j.Watermark
+	}
+	if j.Counters != nil {
+		a.Counters = *j.Counters
+	}
+	return a
+}
+
+func (j *ackJSON) next() processors.Next {
+	switch {
+	case j.Next != nil:
+		return processors.Next{Known: true, Timestamp: *j.Next}
+	case j.NoNext:
+		return processors.Next{Known: true, None: true}
+	}
+	return processors.Next{}
+}
+
+// controlLog reads the control topic in order, committed records only.
+type controlLog struct {
+	client *kgo.Client
+	topic  string
+	// next is the offset behind everything read, control records counted.
+	next event.Offset
+	// pending was read while the newest announcement was looked for.
+	pending []controlRecord
+}
+
+// openControlLog opens the log at or before its newest announcement: what
+// stands before that is of no interest to anyone who starts now. It has then
+// read up to the high watermark at the call, which the last stable offset had
+// reached.
+func (e *Engine) openControlLog(ctx context.Context) (*controlLog, error) {
+	adm := kadm.NewClient(e.client)
+	for back := event.Offset(256); ; back *= 4 {
+		b, err := partitionBounds(ctx, adm, e.topology.ControlTopic(), 0)
+		if err != nil {
+			return nil, err
+		}
+		l, err := e.controlFrom(max(b.start, b.high-back))
+		if err != nil {
+			return nil, err
+		}
+		found, err := l.readTo(ctx, b.high)
+		if err != nil {
+			l.close()
+			return nil, err
+		}
+		if found || back >= b.high-b.start {
+			return l, nil
+		}
+		l.close()
+	}
+}
+
+func (e *Engine) controlFrom(offset event.Offset) (*controlLog, error) {
+	topic := e.topology.ControlTopic()
+	client, err := e.newClient(
+		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{topic: {0: kgo.NewOffset().At(int64(offset))}}),
+		kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.KeepControlRecords(), kgo.FetchMaxWait(500*time.Millisecond),
+	)
+	if err != nil {
+		return nil, err
+	}
+	return &controlLog{client: client, topic: topic, next: offset}, nil
+}
+
+func (l *controlLog) readTo(ctx context.Context, high event.Offset) (found bool, err error) {
+	for l.next < high {
+		recs, err := l.poll(ctx)
+		if err != nil {
+			return false, err
+		}
+		for _, r := range recs {
+			found = found || r.Kind == kindBarrier
+		}
+		l.pending = append(l.pending, recs...)
+	}
+	return found, nil
+}
+
+// read returns the next records; it waits until there are some.
+func (l *controlLog) read(ctx context.Context) ([]controlRecord, error) {
+	if len(l.pending) > 0 {
+		out := l.pending
+		l.pending = nil
+		return out, nil
+	}
+	for {
+		recs, err := l.poll(ctx)
+		if err != nil || len(recs) > 0 {
+			return recs, err
+		}
+	}
+}
+
+func (l *controlLog) poll(ctx context.Context) ([]controlRecord, error) {
+	fetches := l.client.PollRecords(ctx, 0)
+	if err := fetchError(ctx, fetches); err != nil {
+		return nil, err
+	}
+	var out []controlRecord
+	var bad error
+	fetches.EachRecord(func(r *kgo.Record) {
+		l.next = event.Offset(r.Offset) + 1
+		if r.Attrs.IsControl() || bad != nil {
+			return
+		}
+		c, err := decodeControl(r.Value)
+		if err != nil {
+			bad = fmt.Errorf("%s offset %d: %w", l.topic, r.Offset, err)
+			return
+		}
+		out = append(out, c)
+	})
+	return out, bad
+}
+
+func (l *controlLog) close() { l.client.Close() }
+
+// fetchError gives the first error of a poll that is not to be retried by
+// polling again.
+func fetchError(ctx context.Context, fetches kgo.Fetches) error {
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if fetches.IsClientClosed() {
+		return kgo.ErrClientClosed
+	}
+	var out error
+	fetches.EachError(func(topic string, p int32, err error) {
+		if out == nil && !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, context.Canceled) {
+			out = fmt.Errorf("read %s/%d: %w", topic, p, err)
+		}
+	})
+	return out
+}

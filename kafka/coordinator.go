@@ -1,0 +1,241 @@
+package kafka
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/forge-platform/strom/processors"
+)
+
+// runCoordinator takes part in the election: the group that gives the control
+// topic's one partition to one replica. Whoever holds it leads, until it loses
+// the partition.
+func (e *Engine) runCoordinator(ctx context.Context) error {
+	topic := e.topology.ControlTopic()
+	lead := &leadership{engine: e, failed: make(chan error, 1)}
+	client, err := e.newClient(
+		kgo.ConsumerGroup(e.topology.CoordinatorGroup()), kgo.ConsumeTopics(topic),
+		kgo.DisableAutoCommit(), kgo.SessionTimeout(e.config.SessionTimeout), kgo.HeartbeatInterval(e.config.SessionTimeout/4),
+		kgo.ConsumeResetOffset(kgo.NewOffset().AtEnd()),
+		kgo.OnPartitionsAssigned(func(_ context.Context, _ *kgo.Client, p map[string][]int32) {
+			if len(p[topic]) > 0 {
+				lead.begin(ctx)
+			}
+		}),
+		kgo.OnPartitionsRevoked(func(context.Context, *kgo.Client, map[string][]int32) { lead.end() }),
+		kgo.OnPartitionsLost(func(context.Context, *kgo.Client, map[string][]int32) { lead.end() }),
+	)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	defer lead.end()
+	// Only the assignment matters; the leader reads the topic by itself.
+	client.PauseFetchTopics(topic)
+	for {
+		polled := make(chan error, 1)
+		limited, cancel := context.WithTimeout(ctx, time.Second)
+		go func() { polled <- fetchError(ctx, client.PollRecords(limited, 1)) }()
+		select {
+		case err = <-polled:
+		case err = <-lead.failed:
+			cancel()
+			<-polled
+		}
+		cancel()
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// leadership is the time in which this replica announces barriers.
+type leadership struct {
+	engine *Engine
+	failed chan error
+
+	mu     sync.Mutex // guards cancel
+	cancel context.CancelFunc
+	work   sync.WaitGroup
+}
+
+func (l *leadership) begin(ctx context.Context) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.cancel != nil {
+		return
+	}
+	ctx, l.cancel = context.WithCancel(ctx)
+	l.work.Go(func() { l.run(ctx) })
+}
+
+func (l *leadership) end() {
+	l.mu.Lock()
+	cancel := l.cancel
+	l.cancel = nil
+	l.mu.Unlock()
+	if cancel != nil {
+		cancel()
+		l.work.Wait()
+	}
+}
+
+// run leads until ctx ends. A leader that is fenced, or does not know whether
+// an announcement stands, starts again from InitProducerId: only losing the
+// partition ends it.
+func (l *leadership) run(ctx context.Context) {
+	wait := newBackoff()
+	for ctx.Err() == nil {
+		err := l.engine.lead(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		if !errors.Is(err, errAgain) && !retriable(err) {
+			l.failed <- fmt.Errorf("announce barriers: %w", err)
+			return
+		}
+		l.engine.log.Info("the coordinator starts again", "why", err.Error())
+		wait.wait(ctx)
+	}
+}
+
+var errAgain = errors.New("start again")
+
+// lead announces barriers: InitProducerId first, then the control topic to its
+// end, then on from what the log says, never from what is remembered.
+func (e *Engine) lead(ctx context.Context) error {
+	producer, err := e.newClient(
+		kgo.TransactionalID(e.topology.CoordinatorTransactionalID()), kgo.TransactionTimeout(transactionTimeout),
+		kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.ProducerLinger(0),
+	)
+	if err != nil {
+		return err
+	}
+	defer producer.Close()
+	if _, _, err := producer.ProducerID(ctx); err != nil {
+		return fmt.Errorf("%w: %w", errAgain, err)
+	}
+	log, err := e.openControlLog(ctx)
+	if err != nil {
+		return err
+	}
+	defer log.close()
+	a := &announcer{
+		engine: e, producer: producer,
+		coordinator: processors.NewCoordinator(e.topology, e.layout.tasks, e.config.UntilEnd),
+		records:     make(chan []controlRecord), failed: make(chan error, 1),
+	}
+	reading, stop := context.WithCancel(ctx)
+	var reader sync.WaitGroup
+	reader.Go(func() { a.follow(reading, log) })
+	defer reader.Wait()
+	defer stop()
+	return a.run(ctx)
+}
+
+// announcer is the loop of a leading coordinator.
+type announcer struct {
+	engine      *Engine
+	producer    *kgo.Client
+	coordinator *processors.Coordinator
+	records     chan []controlRecord
+	failed      chan error
+	announcedAt time.Time
+}
+
+func (a *announcer) follow(ctx context.Context, log *controlLog) {
+	for {
+		recs, err := log.read(ctx)
+		if err != nil {
+			a.failed <- err
+			return
+		}
+		select {
+		case a.records <- recs:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (a *announcer) run(ctx context.Context) error {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	hurried := a.engine.hub.hurried
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case err := <-a.failed:
+			return err
+		case recs := <-a.records:
+			if err := a.observe(recs); err != nil {
+				return err
+			}
+		case <-hurried:
+			hurried = nil
+			a.announcedAt = time.Time{}
+		case <-timer.C:
+		}
+		if left := a.coordinator.Interval() - time.Since(a.announcedAt); left > 0 {
+			timer.Reset(left)
+			continue
+		}
+		next, ok := a.coordinator.Next(wallClock())
+		if !ok {
+			continue
+		}
+		if err := a.announce(ctx, next); err != nil {
+			return err
+		}
+	}
+}
+
+func (a *announcer) observe(recs []controlRecord) error {
+	for i := range recs {
+		r := &recs[i]
+		switch r.Kind {
+		case kindBarrier:
+			if last := a.coordinator.Last(); r.Epoch > last.Epoch && !a.announcedAt.IsZero() {
+				return fmt.Errorf("%w: somebody else announced barrier %s", errAgain, r.Epoch)
+			}
+			a.coordinator.Restore(r.announcement())
+		case kindAck:
+			for j := range r.Tasks {
+				a.coordinator.Acked(r.Tasks[j].ack(r))
+			}
+		case kindNext:
+			for j := range r.Tasks {
+				t := processors.TaskID{Stage: r.Stage, Partition: r.Tasks[j].Partition}
+				a.coordinator.Noticed(t, r.Epoch, r.Tasks[j].next(), r.Tasks[j].AtEnd)
+			}
+		}
+	}
+	return nil
+}
+
+func (a *announcer) announce(ctx context.Context, next processors.Announcement) error {
+	value, err := encodeAnnouncement(next, a.engine.config.Replica)
+	if err != nil {
+		return err
+	}
+	if err := a.producer.BeginTransaction(); err != nil {
+		return fmt.Errorf("%w: %w", errAgain, err)
+	}
+	a.engine.config.At("announce")
+	r := &kgo.Record{Topic: a.engine.topology.ControlTopic(), Value: value}
+	if err := a.producer.ProduceSync(ctx, r).FirstErr(); err != nil {
+		return fmt.Errorf("%w: %w", errAgain, err)
+	}
+	if err := a.producer.EndTransaction(context.WithoutCancel(ctx), kgo.TryCommit); err != nil {
+		return fmt.Errorf("%w: %w", errAgain, err)
+	}
+	a.announcedAt = time.Now()
+	a.engine.config.At("announced")
+	return nil
+}

@@ -1,0 +1,367 @@
+package kafka
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/forge-platform/strom/event"
+	"github.com/forge-platform/strom/mapping"
+	"github.com/forge-platform/strom/processors"
+	"github.com/forge-platform/strom/sinks/ontology"
+)
+
+// Config is what an Engine is made from.
+type Config struct {
+	Topology *processors.Topology
+	Kafka    mapping.Kafka
+	// DataDir holds the local state of this replica's tasks.
+	DataDir string
+	// Replica names this process among those of the pipeline; it stands in
+	// transactional ids and client ids. Two living replicas never share one.
+	Replica string
+	// UntilEnd ends the run when everything that the input topics held at the
+	// start has been read, and every window has closed.
+	UntilEnd bool
+	// OpenOntology opens the ontology once the number of results partitions is known.
+	OpenOntology func(ctx context.Context, p ontology.Pipeline) (ontology.Store, error)
+	// SessionTimeout of the consumer groups; 0: 10 s.
+	SessionTimeout time.Duration
+	// CacheBytes bounds the block cache shared by the stores; 0: 256 MiB.
+	CacheBytes int64
+	// QueueBytes bounds the records that wait in front of a task; 0: 32 MiB.
+	QueueBytes int
+	Log        *slog.Logger
+	// Observe, where set, is told of every announcement, acknowledgement and
+	// applied epoch that this process sees. It must not block.
+	Observe func(Observation)
+	// At, where set, is called at named points of the protocol: tests crash there.
+	At func(point string)
+}
+
+// Observation is one thing that the engine saw.
+type Observation struct {
+	Announced *processors.Announcement
+	Acked     *processors.Ack
+	// Applied is the progress of a results partition in the ontology.
+	Applied   *ontology.Progress
+	Partition event.Partition
+}
+
+// Engine runs one pipeline in this process.
+type Engine struct {
+	config   Config
+	topology *processors.Topology
+	log      *slog.Logger
+
+	client *kgo.Client // plain: metadata, offsets, notices
+	layout layout
+	store  ontology.Store
+	stores *stores
+	hub    *hub
+	asks   *readBacks
+}
+
+// New returns an engine; Run runs it.
+func New(c Config) *Engine {
+	if c.SessionTimeout == 0 {
+		c.SessionTimeout = 10 * time.Second
+	}
+	if c.CacheBytes == 0 {
+		c.CacheBytes = 256 << 20
+	}
+	if c.QueueBytes == 0 {
+		c.QueueBytes = 32 << 20
+	}
+	if c.Replica == "" {
+		c.Replica = "1"
+	}
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	if c.Observe == nil {
+		c.Observe = func(Observation) {}
+	}
+	if c.At == nil {
+		c.At = func(string) {}
+	}
+	return &Engine{config: c, topology: c.Topology, log: c.Log, hub: newHub()}
+}
+
+// shutdownPatience bounds how long a stopping engine waits for the epoch under way.
+const shutdownPatience = 5 * time.Second
+
+// Run runs the pipeline until ctx ends, until its input has ended (UntilEnd),
+// or until an error. When ctx ends, the epoch under way is still committed.
+// Run is called once.
+func (e *Engine) Run(ctx context.Context) error {
+	if err := e.connect(ctx); err != nil {
+		return err
+	}
+	defer e.client.Close()
+	if err := e.prepareTopics(ctx); err != nil {
+		return err
+	}
+	store, err := e.config.OpenOntology(ctx, e.ontologyPipeline())
+	if err != nil {
+		return err
+	}
+	defer store.Close()
+	e.store = store
+	cache := pebble.NewCache(e.config.CacheBytes)
+	defer cache.Unref()
+	e.stores = newStores(e, cache)
+	defer e.stores.close()
+
+	running, stop := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer stop(nil)
+	e.asks = newReadBacks(e)
+	var wg sync.WaitGroup
+	errs := e.start(running, stop, &wg)
+	select {
+	case <-ctx.Done():
+		e.finishEpoch(running)
+	case <-running.Done():
+	}
+	stop(errStopped)
+	wg.Wait()
+	close(errs)
+	return firstError(errs, context.Cause(running))
+}
+
+var (
+	errStopped = errors.New("stopped")
+	errEnded   = errors.New("the input has ended")
+)
+
+// start starts the parts; the first that fails stops the others.
+func (e *Engine) start(ctx context.Context, stop context.CancelCauseFunc, wg *sync.WaitGroup) chan error {
+	parts := map[string]func(context.Context) error{
+		"control log": e.followControl,
+		"coordinator": e.runCoordinator,
+		"sink":        e.runSink,
+		"read-back":   e.asks.run,
+	}
+	for _, s := range e.topology.Stages {
+		parts["stage "+s.Name] = newMember(e, s).run
+	}
+	if e.config.UntilEnd {
+		parts["end"] = e.awaitEnd
+	}
+	errs := make(chan error, len(parts))
+	for name, run := range parts {
+		wg.Go(func() {
+			err := run(ctx)
+			switch {
+			case errors.Is(err, errEnded):
+				stop(errEnded)
+			case ctx.Err() != nil && (err == nil || errors.Is(err, context.Canceled) || errors.Is(err, kgo.ErrClientClosed)):
+			case err == nil:
+				errs <- fmt.Errorf("%s ended by itself", name)
+				stop(errStopped)
+			default:
+				errs <- fmt.Errorf("%s: %w", name, err)
+				stop(errStopped)
+			}
+		})
+	}
+	return errs
+}
+
+func firstError(errs chan error, cause error) error {
+	var all []error
+	for err := range errs {
+		all = append(all, err)
+	}
+	if len(all) > 0 {
+		return errors.Join(all...)
+	}
+	if errors.Is(cause, errStopped) || errors.Is(cause, errEnded) || errors.Is(cause, context.Canceled) {
+		return nil
+	}
+	return cause
+}
+
+func (e *Engine) ontologyPipeline() ontology.Pipeline {
+	p := ontology.Pipeline{
+		Name: e.topology.Plan.Pipeline, Generation: e.topology.Generation, MappingVersion: e.topology.Plan.Version,
+		Types: e.topology.Plan.Types, ResultsPartitions: e.layout.results, Upstream: map[string][]event.Partition{},
+	}
+	for _, s := range e.topology.Stages {
+		for t := range e.layout.tasks[s.Name] {
+			p.Upstream[s.Name] = append(p.Upstream[s.Name], event.Partition(t))
+		}
+	}
+	return p
+}
+
+// finishEpoch waits until the tasks of this process have committed a barrier
+// that was announced after the call, so that a planned stop repeats no work.
+func (e *Engine) finishEpoch(ctx context.Context) {
+	limited, cancel := context.WithTimeout(ctx, shutdownPatience)
+	defer cancel()
+	if e.topology.Plan.Epoch.Clock == mapping.ClockLog {
+		return // the next barrier may be a long way off; what is open is read again
+	}
+	want := e.hub.newest().Epoch + 1
+	e.hub.hurry()
+	if err := e.hub.awaitCommitted(limited, want); err != nil {
+		e.log.Info("stopped before the epoch under way was committed; its records are read again at the next start")
+	}
+}
+
+// awaitEnd returns errEnded when the barrier that ends the input has been
+// applied to the ontology by every results partition.
+func (e *Engine) awaitEnd(ctx context.Context) error {
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		if a := e.hub.newest(); a.End {
+			progress, err := e.store.Progress(ctx)
+			if err != nil {
+				return err
+			}
+			done := true
+			for _, p := range progress {
+				done = done && p.Epoch >= a.Epoch
+			}
+			if done {
+				return errEnded
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-tick.C:
+		}
+	}
+}
+
+// followControl passes announcements to the sessions of this process.
+func (e *Engine) followControl(ctx context.Context) error {
+	log, err := e.openControlLog(ctx)
+	if err != nil {
+		return err
+	}
+	defer log.close()
+	for {
+		recs, err := log.read(ctx)
+		if err != nil {
+			return err
+		}
+		for i := range recs {
+			r := &recs[i]
+			switch r.Kind {
+			case kindBarrier:
+				a := r.announcement()
+				e.config.Observe(Observation{Announced: &a})
+				e.hub.announce(a)
+			case kindAck:
+				for j := range r.Tasks {
+					ack := r.Tasks[j].ack(r)
+					e.config.Observe(Observation{Acked: &ack})
+				}
+			}
+		}
+	}
+}
+
+// hub knows the newest announcement and who in this process wants to hear of
+// it, and how far the tasks of this process have committed.
+type hub struct {
+	mu        sync.Mutex // guards all below
+	last      processors.Announcement
+	listeners map[*session]bool
+	committed map[processors.TaskID]event.Epoch
+	changed   chan struct{} // closed and replaced when something above changes
+	hurried   chan struct{} // closed when the engine wants the next barrier at once
+	once      sync.Once
+}
+
+func newHub() *hub {
+	return &hub{
+		last:      processors.Announcement{Recorded: event.RecordedUnknown},
+		listeners: map[*session]bool{}, committed: map[processors.TaskID]event.Epoch{},
+		changed: make(chan struct{}), hurried: make(chan struct{}),
+	}
+}
+
+func (h *hub) newest() processors.Announcement {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.last
+}
+
+func (h *hub) hurry() { h.once.Do(func() { close(h.hurried) }) }
+
+func (h *hub) announce(a processors.Announcement) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if a.Epoch <= h.last.Epoch {
+		return
+	}
+	h.last = a
+	for s := range h.listeners {
+		s.announce(a)
+	}
+	h.wake()
+}
+
+// join makes a session hear of the newest announcement and of those to come.
+func (h *hub) join(s *session) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.listeners[s] = true
+	if h.last.Epoch > 0 {
+		s.announce(h.last)
+	}
+}
+
+func (h *hub) leave(s *session) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.listeners, s)
+	for _, t := range s.tasks {
+		delete(h.committed, t.id)
+	}
+}
+
+func (h *hub) commit(t processors.TaskID, n event.Epoch) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.committed[t] = n
+	h.wake()
+}
+
+func (h *hub) wake() {
+	close(h.changed)
+	h.changed = make(chan struct{})
+}
+
+func (h *hub) awaitCommitted(ctx context.Context, n event.Epoch) error {
+	for {
+		h.mu.Lock()
+		done := true
+		for _, have := range h.committed {
+			done = done && have >= n
+		}
+		changed := h.changed
+		h.mu.Unlock()
+		if done {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-changed:
+		}
+	}
+}
+
+func wallClock() event.RecordedTime { return event.RecordedTime(time.Now().UnixMicro()) }

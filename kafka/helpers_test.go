@@ -1,0 +1,56 @@
+package kafka_test
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// readTopic reads up to n committed records of a topic, from its beginning; it
+// gives what has come when nothing more does.
+func readTopic(t *testing.T, brokers []string, topic string, n int) []*kgo.Record {
+	t.Helper()
+	client, err := kgo.NewClient(kgo.SeedBrokers(brokers...), kgo.ConsumeTopics(topic),
+		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.FetchIsolationLevel(kgo.ReadCommitted()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	var out []*kgo.Record
+	for len(out) < n {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		fetches := client.PollFetches(ctx)
+		cancel()
+		if fetches.NumRecords() == 0 {
+			break
+		}
+		out = append(out, fetches.Records()...)
+	}
+	return out[:min(n, len(out))]
+}
+
+func headersText(r *kgo.Record) string {
+	var b strings.Builder
+	for _, h := range r.Headers {
+		b.WriteString(h.Key + "=" + string(h.Value) + " ")
+	}
+	return b.String()
+}
+
+// testLog passes the engine's log to the test's.
+func testLog(t *testing.T) *slog.Logger {
+	t.Helper()
+	return slog.New(slog.NewTextHandler(testWriter{t}, &slog.HandlerOptions{Level: slog.LevelInfo}))
+}
+
+type testWriter struct{ t *testing.T }
+
+// Write implements io.Writer.
+func (w testWriter) Write(p []byte) (int, error) {
+	w.t.Log(string(p))
+	return len(p), nil
+}

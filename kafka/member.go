@@ -1,0 +1,290 @@
+package kafka
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/IBM/sarama"
+	"github.com/lovoo/goka"
+	"github.com/lovoo/goka/storage"
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/forge-platform/strom/event"
+	"github.com/forge-platform/strom/processors"
+	"github.com/forge-platform/strom/state"
+)
+
+// member is this replica's part in one stage: one goka processor over a
+// franz-go group consumer. It lives through sessions:
+//
+//	         join            Setup ok              rebalance, reset, stop
+//	(none) ──────► takeover ─────────► running ──────────────────────────► (none)
+//	                  │ fatal             │ fatal
+//	                  └──────► failed ◄───┘
+//
+// reset throws away what is in memory and joins again; failed ends the engine.
+type member struct {
+	engine *Engine
+	stage  *processors.Stage
+	items  *registry
+
+	mu      sync.Mutex // guards all below
+	group   *kgo.Client
+	current *session
+	fatal   error
+	// lastID is the transactional id of this member's last session: the next
+	// one ends what it may have left open.
+	lastID string
+}
+
+func newMember(e *Engine, s *processors.Stage) *member {
+	return &member{engine: e, stage: s, items: newRegistry()}
+}
+
+// run runs goka's processor for the stage.
+func (m *member) run(ctx context.Context) error {
+	e := m.engine
+	adm := kadm.NewClient(e.client)
+	graph := e.topology.Graph(m.stage, m.items, func(_ goka.Context, msg any) {
+		if it, ok := msg.(*item); ok && it.task != nil {
+			it.task.handle(it)
+		}
+	})
+	proc, err := goka.NewProcessor(e.config.Kafka.Brokers, graph,
+		goka.WithLogger(gokaLogger{e.log}),
+		goka.WithTopicManagerBuilder(func([]string) (goka.TopicManager, error) {
+			return &topicManager{ctx: ctx, adm: adm}, nil
+		}),
+		goka.WithConsumerGroupBuilder(func([]string, string, string) (sarama.ConsumerGroup, error) {
+			return &consumerGroup{member: m}, nil
+		}),
+		goka.WithConsumerSaramaBuilder(func([]string, string) (sarama.Consumer, error) {
+			return &tableConsumer{engine: e}, nil
+		}),
+		goka.WithProducerBuilder(func([]string, string, func() hash.Hash32) (goka.Producer, error) {
+			return refusingProducer{}, nil
+		}),
+		goka.WithStorageBuilder(func(_ string, partition int32) (storage.Storage, error) {
+			st, err := e.stores.get(processors.TaskID{Stage: m.stage.Name, Partition: event.Partition(partition)})
+			if err != nil {
+				return nil, err
+			}
+			return state.NewGokaStorage(st), nil
+		}),
+		goka.WithUpdateCallback(func(_ goka.UpdateContext, s storage.Storage, _ string, slab []byte) error {
+			return state.Recover(s, slab)
+		}),
+	)
+	if err != nil {
+		return fmt.Errorf("set up goka: %w", err)
+	}
+	err = proc.Run(ctx)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.fatal != nil {
+		return m.fatal
+	}
+	return err
+}
+
+func (m *member) fail(err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.fatal == nil {
+		m.fatal = err
+	}
+}
+
+func (m *member) failure() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.fatal
+}
+
+func (m *member) session() *session {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.current
+}
+
+func (m *member) setSession(s *session) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.current = s
+	if s != nil {
+		m.lastID = s.transactionalID
+	}
+}
+
+// consume joins the group again and again until ctx ends or the member fails:
+// goka must not see a generation end, it would wait five seconds.
+func (m *member) consume(ctx context.Context, handler sarama.ConsumerGroupHandler) error {
+	backoff := newBackoff()
+	for ctx.Err() == nil {
+		start := time.Now()
+		err := m.incarnation(ctx, handler)
+		if fatal := m.failure(); fatal != nil {
+			return fatal
+		}
+		if ctx.Err() != nil {
+			break
+		}
+		if time.Since(start) > 30*time.Second {
+			backoff = newBackoff()
+		}
+		m.engine.log.Info("the stage joins its group again", "stage", m.stage.Name, "why", errorText(err))
+		backoff.wait(ctx)
+	}
+	return nil
+}
+
+func errorText(err error) string {
+	if err == nil {
+		return "the session ended"
+	}
+	return err.Error()
+}
+
+// incarnation is one life of a group consumer.
+func (m *member) incarnation(ctx context.Context, handler sarama.ConsumerGroupHandler) error {
+	e := m.engine
+	poll, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	client, err := e.newClient(
+		kgo.ConsumerGroup(e.topology.Group(m.stage)), kgo.ConsumeTopics(m.stage.Input),
+		kgo.Balancers(kgo.StickyBalancer()), kgo.DisableAutoCommit(), kgo.BlockRebalanceOnPoll(),
+		kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.KeepControlRecords(),
+		kgo.ConsumeResetOffset(kgo.NoResetOffset()), kgo.SessionTimeout(e.config.SessionTimeout),
+		kgo.HeartbeatInterval(e.config.SessionTimeout/4), kgo.FetchMaxWait(200*time.Millisecond),
+		kgo.AdjustFetchOffsetsFn(func(ctx context.Context, o map[string]map[int32]kgo.Offset) (map[string]map[int32]kgo.Offset, error) {
+			out, err := m.takeOver(ctx, handler, o)
+			if err != nil && ctx.Err() == nil {
+				cancel(err)
+			}
+			return out, err
+		}),
+		kgo.OnPartitionsRevoked(func(context.Context, *kgo.Client, map[string][]int32) { m.endSession(true) }),
+		kgo.OnPartitionsLost(func(context.Context, *kgo.Client, map[string][]int32) { m.endSession(false) }),
+	)
+	if err != nil {
+		m.fail(err)
+		return err
+	}
+	m.setClient(client)
+	err = m.poll(poll, client)
+	m.endSession(ctx.Err() != nil)
+	client.CloseAllowingRebalance()
+	if cause := context.Cause(poll); cause != nil && ctx.Err() == nil {
+		return cause
+	}
+	return err
+}
+
+func (m *member) setClient(c *kgo.Client) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.group = c
+}
+
+func (m *member) client() *kgo.Client {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.group
+}
+
+const (
+	pollRecords = 20_000
+	pollWait    = 100 * time.Millisecond
+)
+
+// poll fetches and delivers until ctx ends or the session breaks.
+func (m *member) poll(ctx context.Context, client *kgo.Client) error {
+	for {
+		s := m.session()
+		if s != nil {
+			if err := s.broken(); err != nil {
+				return err
+			}
+			if err := s.awaitRoom(ctx); err != nil {
+				return err
+			}
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		limited, cancel := context.WithTimeout(ctx, pollWait)
+		fetches := client.PollRecords(limited, pollRecords)
+		cancel()
+		err := fetchError(ctx, fetches)
+		if err == nil {
+			// The session cannot change between poll and AllowRebalance.
+			if s = m.session(); s != nil {
+				s.deliver(fetches)
+			}
+		}
+		client.AllowRebalance()
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// endSession ends the current session, if any. A planned end waits for an
+// epoch that every task has handed over.
+func (m *member) endSession(planned bool) {
+	s := m.session()
+	if s == nil {
+		return
+	}
+	m.setSession(nil)
+	s.end(planned)
+}
+
+// backoff spaces out attempts: exponential, with jitter.
+type backoff struct{ next time.Duration }
+
+func newBackoff() *backoff { return &backoff{next: 50 * time.Millisecond} }
+
+func (b *backoff) wait(ctx context.Context) {
+	d := b.next/2 + rand.N(b.next/2+1)
+	b.next = min(2*b.next, 5*time.Second)
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+	case <-t.C:
+	}
+}
+
+// errReset ends a session that can go on only after everything in memory has
+// been thrown away.
+type errReset struct{ err error }
+
+func (e *errReset) Error() string { return "start again from Kafka: " + e.err.Error() }
+func (e *errReset) Unwrap() error { return e.err }
+
+var errNoRows = errors.New("nobody writes through goka's producer: an epoch is one transaction of its session")
+
+// refusingProducer stands where goka wants a producer. Tasks hand over to the
+// session's committer and never emit through goka: who does has a bug, and
+// goka turns the panic into the processor's error.
+type refusingProducer struct{}
+
+// Emit implements goka.Producer.
+func (refusingProducer) Emit(string, string, []byte) *goka.Promise {
+	panic(errNoRows) //nolint:forbidigo // goka's promise cannot be failed from outside
+}
+
+// EmitWithHeaders implements goka.Producer.
+func (refusingProducer) EmitWithHeaders(string, string, []byte, goka.Headers) *goka.Promise {
+	panic(errNoRows) //nolint:forbidigo // goka's promise cannot be failed from outside
+}
+
+// Close implements goka.Producer.
+func (refusingProducer) Close() error { return nil }

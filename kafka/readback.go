@@ -1,0 +1,155 @@
+package kafka
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/forge-platform/strom/event"
+	"github.com/forge-platform/strom/processors"
+	"github.com/forge-platform/strom/sinks/ontology"
+)
+
+// readBacks asks the ontology for the windows that tasks have parked events
+// for, once the sink has applied the epochs that can have published them.
+type readBacks struct {
+	engine *Engine
+	asked  chan asked
+	// applied is woken when the sink of this process has applied something.
+	applied chan struct{}
+}
+
+type asked struct {
+	task *task
+	rb   processors.ReadBack
+}
+
+const (
+	readBackBatch = 1000
+	readBackTick  = 50 * time.Millisecond
+)
+
+func newReadBacks(e *Engine) *readBacks {
+	return &readBacks{engine: e, asked: make(chan asked, 4*readBackBatch), applied: make(chan struct{}, 1)}
+}
+
+// ask may be called from any goroutine. It blocks while too many wait, which
+// holds the task up, and with it its input.
+func (r *readBacks) ask(t *task, rbs []processors.ReadBack) {
+	r.engine.config.At("readback.asked")
+	for _, rb := range rbs {
+		select {
+		case r.asked <- asked{t, rb}:
+		case <-t.session.ctx.Done():
+			return
+		}
+	}
+}
+
+func (r *readBacks) wake() {
+	select {
+	case r.applied <- struct{}{}:
+	default:
+	}
+}
+
+func (r *readBacks) run(ctx context.Context) error {
+	var waiting []asked
+	tick := time.NewTicker(readBackTick)
+	defer tick.Stop()
+	for {
+		var more <-chan asked
+		if len(waiting) < processors.MaxParked {
+			more = r.asked
+		}
+		var ticks <-chan time.Time
+		if len(waiting) > 0 {
+			ticks = tick.C
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case a := <-more:
+			waiting = append(waiting, a)
+			waiting = r.drain(waiting)
+		case <-r.applied:
+		case <-ticks:
+		}
+		if len(waiting) == 0 {
+			continue
+		}
+		left, err := r.answer(ctx, waiting)
+		if err != nil {
+			return err
+		}
+		waiting = left
+	}
+}
+
+func (r *readBacks) drain(waiting []asked) []asked {
+	for len(waiting) < processors.MaxParked {
+		select {
+		case a := <-r.asked:
+			waiting = append(waiting, a)
+		default:
+			return waiting
+		}
+	}
+	return waiting
+}
+
+// answer answers what can be answered and returns the rest.
+func (r *readBacks) answer(ctx context.Context, waiting []asked) ([]asked, error) {
+	progress, err := r.engine.store.Progress(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var ready, left []asked
+	for _, a := range waiting {
+		switch p := r.partition(&a.rb); {
+		case a.task.session.ctx.Err() != nil:
+			// The task is gone; its next owner asks again.
+		case progress[p].Epoch >= a.rb.After && len(ready) < readBackBatch:
+			ready = append(ready, a)
+		default:
+			left = append(left, a)
+		}
+	}
+	if len(ready) == 0 {
+		return left, nil
+	}
+	refs := make([]ontology.WindowRef, len(ready))
+	for i, a := range ready {
+		refs[i] = windowRef(&a.rb)
+	}
+	states, err := r.engine.store.ReadBack(ctx, refs)
+	if err != nil {
+		return nil, err
+	}
+	if len(states) != len(refs) {
+		return nil, fmt.Errorf("the ontology answered %d of %d read-backs", len(states), len(refs))
+	}
+	answers := map[*task][]processors.Answer{}
+	for i, a := range ready {
+		answers[a.task] = append(answers[a.task], answerOf(a.rb.Number, &states[i]))
+	}
+	r.engine.config.At("readback.answered")
+	for t, list := range answers {
+		t.send(&item{task: t, answers: list})
+	}
+	return left, nil
+}
+
+func (r *readBacks) partition(rb *processors.ReadBack) event.Partition {
+	return event.PartitionOf(event.ObjectKey(rb.Type, rb.ID), r.engine.layout.results)
+}
+
+func windowRef(rb *processors.ReadBack) ontology.WindowRef {
+	return ontology.WindowRef{
+		Type: rb.Type, ID: rb.ID, Aggregate: rb.Aggregate, Start: rb.Start, End: rb.End, Values: rb.Values,
+	}
+}
+
+func answerOf(number uint64, s *ontology.WindowState) processors.Answer {
+	return processors.Answer{Number: number, Found: s.Found, Version: s.Version, Properties: s.Values}
+}

@@ -1,0 +1,363 @@
+package kafka
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/IBM/sarama"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/forge-platform/strom/event"
+	"github.com/forge-platform/strom/mapping"
+	"github.com/forge-platform/strom/processors"
+	"github.com/forge-platform/strom/state"
+)
+
+// session is a member between two rebalances.
+type session struct {
+	member     *member
+	engine     *Engine
+	handler    sarama.ConsumerGroupHandler
+	claims     map[string][]int32
+	memberID   string
+	generation int32
+	// transactionalID is (stage, replica, generation of the group).
+	transactionalID string
+	producer        *kgo.Client
+
+	ctx    context.Context //nolint:containedctx // the session's life, which goka asks for
+	cancel context.CancelFunc
+	tasks  map[event.Partition]*task
+	handed chan *handed
+	work   sync.WaitGroup // claims and committer
+
+	mu  sync.Mutex // guards err, inFlight and room
+	err error
+	// inFlight is the epoch that every task has handed over and that is not
+	// committed yet, 0 if none.
+	inFlight event.Epoch
+	room     chan struct{} // closed and replaced when a task has used up records
+}
+
+// task is one partition of the stage in this session.
+type task struct {
+	session *session
+	id      processors.TaskID
+	claim   *groupClaim
+	start   event.Offset
+	store   state.Store
+	view    *state.View
+	runner  *processors.Runner // driven by goka's goroutine only
+
+	inChannel atomic.Int64 // bytes of records on their way through goka
+	inRunner  atomic.Int64 // bytes of records that the runner holds
+	answered  atomic.Uint64
+	parked    atomic.Uint64
+	committed atomic.Int64
+	// barrier is the committer's own: what the last committed barrier of this
+	// task says, for epochs that it takes no part in.
+	barrier barrierState
+
+	// told is what the coordinator knows of the next record; goka's goroutine only.
+	told      processors.Next
+	toldEpoch event.Epoch
+}
+
+// barrierState is where a task stood at its last committed barrier.
+type barrierState struct {
+	epoch    event.Epoch
+	offsets  map[string]event.Offset
+	progress state.Progress
+}
+
+type handed struct {
+	task    *task
+	reached *processors.Reached
+}
+
+// fail ends the session with err; the first error holds.
+func (s *session) fail(err error) {
+	s.mu.Lock()
+	if s.err == nil {
+		s.err = err
+	}
+	s.mu.Unlock()
+	var reset *errReset
+	if !errors.As(err, &reset) {
+		s.member.fail(err)
+	}
+	s.cancel()
+}
+
+func (s *session) broken() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.err
+}
+
+// clock is what tasks may know of time.
+func (s *session) clock() processors.Clock {
+	return processors.Clock{Log: s.engine.topology.Plan.Epoch.Clock == mapping.ClockLog, Now: wallClock()}
+}
+
+// deliver gives what a poll brought to the tasks. It does not block: the poll
+// loop has made sure that there is room.
+func (s *session) deliver(fetches kgo.Fetches) {
+	fetches.EachPartition(func(p kgo.FetchTopicPartition) {
+		t := s.tasks[event.Partition(p.Partition)]
+		if t == nil || len(p.Records) == 0 {
+			return
+		}
+		t.send(&item{task: t, slab: t.slab(p)})
+	})
+}
+
+func (t *task) slab(p kgo.FetchTopicPartition) *processors.Slab {
+	slab := &processors.Slab{Records: make([]processors.Record, 0, len(p.Records))}
+	target, bounded := t.session.engine.layout.ends[p.Topic][p.Partition]
+	for _, r := range p.Records {
+		if bounded && r.Offset >= target {
+			slab.Next = event.Offset(target)
+			break
+		}
+		slab.Next = event.Offset(r.Offset) + 1
+		if r.Attrs.IsControl() {
+			continue
+		}
+		slab.Bytes += len(r.Key) + len(r.Value) + 64
+		slab.Records = append(slab.Records, record(r))
+	}
+	end := p.LastStableOffset
+	if end < 0 {
+		end = p.HighWatermark
+	}
+	if bounded {
+		end = target
+	}
+	slab.AtEnd = int64(slab.Next) >= end
+	return slab
+}
+
+func record(r *kgo.Record) processors.Record {
+	out := processors.Record{
+		Offset: event.Offset(r.Offset), Timestamp: event.FromTime(r.Timestamp), Key: r.Key, Value: r.Value,
+	}
+	for _, h := range r.Headers {
+		out.Headers = append(out.Headers, processors.Header{Key: h.Key, Value: h.Value})
+	}
+	return out
+}
+
+// send puts an item into the task's channel; from any goroutine.
+func (t *task) send(it *item) {
+	if it.slab != nil {
+		t.inChannel.Add(int64(it.slab.Bytes))
+	}
+	msg := &sarama.ConsumerMessage{
+		Topic: t.claim.topic, Partition: int32(t.id.Partition), Value: t.session.member.items.put(it),
+	}
+	select {
+	case t.claim.messages <- msg:
+	case <-t.session.ctx.Done():
+	}
+}
+
+// messageRoom is how many items a task's channel holds; slabs stop long before.
+const messageRoom = 1024
+
+func (s *session) announce(a processors.Announcement) {
+	for _, t := range s.tasks {
+		t.send(&item{task: t, announced: &a})
+	}
+}
+
+// awaitRoom waits while any task has more queued than its bound.
+func (s *session) awaitRoom(ctx context.Context) error {
+	for {
+		s.mu.Lock()
+		room := s.room
+		s.mu.Unlock()
+		full := false
+		for _, t := range s.tasks {
+			waits := t.inChannel.Load() + t.inRunner.Load()
+			full = full || waits > int64(s.engine.config.QueueBytes) || len(t.claim.messages) > messageRoom/4
+		}
+		if !full {
+			return nil
+		}
+		timer := time.NewTimer(pollWait)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return ctx.Err()
+		case <-s.ctx.Done():
+			timer.Stop()
+			return s.broken()
+		case <-room:
+		case <-timer.C:
+		}
+		timer.Stop()
+	}
+}
+
+func (s *session) madeRoom() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	close(s.room)
+	s.room = make(chan struct{})
+}
+
+// handle is called by goka for every item, on the goroutine of the task.
+func (t *task) handle(it *item) {
+	s := t.session
+	if s.ctx.Err() != nil {
+		return
+	}
+	if err := t.step(it); err != nil {
+		s.fail(fmt.Errorf("stage %s, partition %s: %w", t.id.Stage, t.id.Partition, err))
+	}
+}
+
+func (t *task) step(it *item) error {
+	now := t.session.clock()
+	switch {
+	case it.slab != nil:
+		t.inChannel.Add(-int64(it.slab.Bytes))
+		t.runner.Push(it.slab, now)
+	case it.announced != nil:
+		if err := t.runner.Announce(it.announced.For(t.id)); err != nil {
+			return err
+		}
+	case it.answers != nil:
+		if err := t.runner.Task().Answer(it.answers); err != nil {
+			return err
+		}
+		t.answered.Store(t.runner.Task().Answered())
+		t.session.wakeCommitter()
+	}
+	reached, err := t.runner.Advance(now)
+	if err != nil {
+		return err
+	}
+	if t.inRunner.Swap(int64(t.runner.Queued())) > int64(t.runner.Queued()) || it.slab != nil {
+		t.session.madeRoom()
+	}
+	if reached != nil {
+		t.handOver(reached)
+		return t.step(&item{task: t}) // what waited behind the barrier
+	}
+	t.notice()
+	return nil
+}
+
+// handOver gives an epoch to the committer.
+func (t *task) handOver(r *processors.Reached) {
+	s := t.session
+	s.engine.config.At("handover")
+	t.view.Begin(r.Layer)
+	t.parked.Store(r.Parked)
+	t.answered.Store(t.runner.Task().Answered())
+	t.told, t.toldEpoch = r.Next, r.Barrier.Epoch
+	if len(r.ReadBacks) > 0 {
+		s.engine.asks.ask(t, r.ReadBacks)
+	}
+	select {
+	case s.handed <- &handed{task: t, reached: r}:
+	case <-s.ctx.Done():
+	}
+}
+
+// notice tells the coordinator what a source task reads next, where it does
+// not know and an announcement may depend on it.
+func (t *task) notice() {
+	r := t.runner
+	if !t.session.member.stage.Source() || event.Epoch(t.committed.Load()) != r.Epoch() {
+		return
+	}
+	next := r.NextRecord()
+	if !next.Known || (t.toldEpoch == r.Epoch() && t.told.Known && (t.told == next || !t.told.None)) {
+		return
+	}
+	t.told, t.toldEpoch = next, r.Epoch()
+	t.session.engine.tellNext(t.id, r.Epoch(), next)
+}
+
+// tellNext writes a notice; losing one costs time, never rightness.
+func (e *Engine) tellNext(t processors.TaskID, n event.Epoch, next processors.Next) {
+	ack := ackOf(processors.Ack{Task: t, Next: next, AtEnd: next.None, Watermark: event.WatermarkUnknown}, nil)
+	value, err := encodeControl(controlRecord{Kind: kindNext, Epoch: n, Stage: t.Stage, Tasks: []ackJSON{ack}})
+	if err != nil {
+		e.log.Error("encode a notice", "error", err)
+		return
+	}
+	e.client.Produce(context.Background(), &kgo.Record{Topic: e.topology.ControlTopic(), Value: value}, func(_ *kgo.Record, err error) {
+		if err != nil && !errors.Is(err, kgo.ErrClientClosed) {
+			e.log.Warn("tell the coordinator of the next record", "error", err)
+		}
+	})
+}
+
+// startClaims runs goka's consumption and the committer.
+func (s *session) startClaims() {
+	for _, t := range s.tasks {
+		s.work.Go(func() {
+			err := s.handler.ConsumeClaim(groupSession{s}, t.claim)
+			if s.ctx.Err() == nil {
+				s.fail(fmt.Errorf("stage %s, partition %s: goka stopped consuming: %w", t.id.Stage, t.id.Partition, errorOr(err)))
+			}
+		})
+	}
+	s.work.Go(s.commitLoop)
+}
+
+var errGokaStopped = errors.New("a callback ended early")
+
+func errorOr(err error) error {
+	if err == nil {
+		return errGokaStopped
+	}
+	return err
+}
+
+// revokePatience bounds how long a planned end waits for the epoch in flight.
+const revokePatience = 3 * time.Second
+
+// end ends the session. A planned end waits for the epoch in flight, if all
+// tasks had handed it over; one partly handed over is thrown away.
+func (s *session) end(planned bool) {
+	s.engine.hub.leave(s)
+	if planned && s.broken() == nil {
+		s.awaitInFlight()
+	}
+	s.cancel()
+	s.work.Wait()
+	if err := s.handler.Cleanup(groupSession{s}); err != nil {
+		s.engine.log.Debug("goka cleans up", "stage", s.member.stage.Name, "error", err)
+	}
+	s.member.items.purge()
+	s.producer.Close()
+}
+
+func (s *session) awaitInFlight() {
+	deadline := time.NewTimer(revokePatience)
+	defer deadline.Stop()
+	for {
+		s.mu.Lock()
+		done, room := s.inFlight == 0, s.room
+		s.mu.Unlock()
+		if done {
+			return
+		}
+		select {
+		case <-deadline.C:
+			return
+		case <-s.ctx.Done():
+			return
+		case <-room:
+		}
+	}
+}

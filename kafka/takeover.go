@@ -1,0 +1,419 @@
+package kafka
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/IBM/sarama"
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+	"github.com/twmb/franz-go/pkg/kversion"
+
+	"github.com/forge-platform/strom/event"
+	"github.com/forge-platform/strom/mapping"
+	"github.com/forge-platform/strom/processors"
+	"github.com/forge-platform/strom/state"
+)
+
+// commitMetadata stands in the metadata of a committed offset: who committed
+// it, and with which epoch.
+type commitMetadata struct {
+	V     int         `json:"v"`
+	ID    string      `json:"id"` // transactional id
+	Epoch event.Epoch `json:"epoch"`
+}
+
+func (m commitMetadata) encode() string {
+	m.V = 1
+	b, err := json.Marshal(m)
+	if err != nil {
+		return ""
+	}
+	return string(b)
+}
+
+// transactionTimeout is a fallback: a taker ends a dead owner's transaction at once.
+const transactionTimeout = time.Minute
+
+// takeOver makes a session for the partitions that the group gave to this
+// member, in the order that the recovery rules demand: it ends what the old
+// owners left open, reads the offsets that are stable then, lets goka recover
+// the tables up to the high watermark after that, compares progress and
+// offsets, and commits both again under its own id before any data.
+func (m *member) takeOver(ctx context.Context, handler sarama.ConsumerGroupHandler, given map[string]map[int32]kgo.Offset) (map[string]map[int32]kgo.Offset, error) {
+	partitions := slices.Sorted(maps.Keys(given[m.stage.Input]))
+	if len(partitions) == 0 {
+		return given, nil
+	}
+	started := time.Now()
+	s, err := m.newSession(handler, partitions)
+	if err != nil {
+		return nil, err
+	}
+	offsets, err := s.recover(ctx)
+	if err != nil {
+		s.abandon()
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		var reset *errReset
+		if !errors.As(err, &reset) && !retriable(err) {
+			m.fail(fmt.Errorf("stage %s: take over partitions %v: %w", m.stage.Name, partitions, err))
+		}
+		return nil, err
+	}
+	m.setSession(s)
+	s.startClaims()
+	s.engine.hub.join(s)
+	s.engine.log.Info("took over", "stage", m.stage.Name, "partitions", partitions,
+		"generation", s.generation, "took", time.Since(started).Round(time.Millisecond).String())
+	out := map[string]map[int32]kgo.Offset{m.stage.Input: {}}
+	for p, o := range offsets {
+		out[m.stage.Input][int32(p)] = kgo.NewOffset().At(int64(o)).WithEpoch(-1)
+	}
+	return out, nil
+}
+
+// retriable reports whether an error of the infrastructure is worth another try.
+func retriable(err error) bool {
+	var protocol *kerr.Error
+	if errors.As(err, &protocol) {
+		return protocol.Retriable || errors.Is(err, kerr.IllegalGeneration) || errors.Is(err, kerr.UnknownMemberID) ||
+			errors.Is(err, kerr.RebalanceInProgress) || errors.Is(err, kerr.FencedInstanceID) ||
+			errors.Is(err, kerr.InvalidProducerEpoch) || errors.Is(err, kerr.ProducerFenced) ||
+			errors.Is(err, kerr.InvalidProducerIDMapping)
+	}
+	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) || kgo.IsRetryableBrokerErr(err)
+}
+
+func (m *member) newSession(handler sarama.ConsumerGroupHandler, partitions []int32) (*session, error) {
+	e := m.engine
+	memberID, generation := m.client().GroupMetadata()
+	s := &session{
+		member: m, engine: e, handler: handler, memberID: memberID, generation: generation,
+		claims:          map[string][]int32{m.stage.Input: partitions},
+		transactionalID: fmt.Sprintf("%s.%s.%d", e.topology.Group(m.stage), e.config.Replica, generation),
+		tasks:           map[event.Partition]*task{}, handed: make(chan *handed, len(partitions)), room: make(chan struct{}),
+	}
+	s.ctx, s.cancel = context.WithCancel(context.Background())
+	// Version 5 of TxnOffsetCommit adds the group to the transaction by itself,
+	// but only on brokers with transaction.version 2; version 4 works on all.
+	versions := kversion.Tip()
+	versions.SetMaxKeyVersion(int16(kmsg.TxnOffsetCommit), 4)
+	var err error
+	s.producer, err = e.newClient(
+		kgo.TransactionalID(s.transactionalID), kgo.TransactionTimeout(transactionTimeout),
+		kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.MaxVersions(versions),
+		kgo.ProducerBatchCompression(kgo.Lz4Compression(), kgo.NoCompression()),
+		kgo.ProducerBatchMaxBytes(8<<20), kgo.MaxBufferedRecords(200_000), kgo.ProducerLinger(0),
+	)
+	return s, err
+}
+
+// abandon ends a session that never ran.
+func (s *session) abandon() {
+	s.cancel()
+	if err := s.handler.Cleanup(groupSession{s}); err != nil {
+		s.engine.log.Debug("goka cleans up", "stage", s.member.stage.Name, "error", err)
+	}
+	s.member.items.purge()
+	s.producer.Close()
+}
+
+// recover brings the tasks to their last committed barrier and returns where
+// their input goes on.
+func (s *session) recover(ctx context.Context) (map[event.Partition]event.Offset, error) {
+	e := s.engine
+	adm := kadm.NewClient(e.client)
+	if err := s.endOldTransactions(ctx, adm); err != nil {
+		return nil, err
+	}
+	e.config.At("recovery.fenced")
+	committed, err := s.stableOffsets(ctx, adm)
+	if err != nil {
+		return nil, err
+	}
+	changelog := e.topology.Changelog(s.member.stage)
+	for _, p := range s.claims[s.member.stage.Input] {
+		id := processors.TaskID{Stage: s.member.stage.Name, Partition: event.Partition(p)}
+		st, err := e.stores.prepare(ctx, adm, id, changelog)
+		if err != nil {
+			return nil, err
+		}
+		t := &task{session: s, id: id, store: st, view: state.NewView(st)}
+		t.claim = &groupClaim{topic: s.member.stage.Input, task: t, messages: make(chan *sarama.ConsumerMessage, messageRoom)}
+		s.tasks[id.Partition] = t
+	}
+	e.config.At("recovery.tables")
+	if err := s.handler.Setup(groupSession{s}); err != nil {
+		return nil, fmt.Errorf("recover the state: %w", err)
+	}
+	offsets := map[event.Partition]event.Offset{}
+	for p, t := range s.tasks {
+		if err := t.restore(ctx, adm, committed); err != nil {
+			return nil, err
+		}
+		offsets[p] = t.start
+	}
+	e.config.At("recovery.adopt")
+	return offsets, s.adopt(ctx)
+}
+
+// endOldTransactions ends what the old owners, and this member's own last
+// session, may have left open, and fences them. An unstable fetch shows whose
+// ids stand in the metadata even while a transaction is open.
+func (s *session) endOldTransactions(ctx context.Context, adm *kadm.Client) error {
+	unstable, err := adm.FetchOffsets(ctx, s.engine.topology.Group(s.member.stage))
+	if err != nil {
+		return fmt.Errorf("fetch offsets: %w", err)
+	}
+	ids := map[string]bool{}
+	s.member.mu.Lock()
+	if s.member.lastID != "" {
+		ids[s.member.lastID] = true
+	}
+	s.member.mu.Unlock()
+	for _, p := range s.claims[s.member.stage.Input] {
+		o, ok := unstable.Lookup(s.member.stage.Input, p)
+		if !ok || o.Metadata == "" {
+			continue
+		}
+		var meta commitMetadata
+		if err := json.Unmarshal([]byte(o.Metadata), &meta); err == nil && meta.ID != "" {
+			ids[meta.ID] = true
+		}
+	}
+	delete(ids, s.transactionalID)
+	for id := range ids {
+		if err := fence(ctx, s.engine.client, id); err != nil {
+			return fmt.Errorf("end the transaction of %s: %w", id, err)
+		}
+	}
+	if _, _, err := s.producer.ProducerID(ctx); err != nil {
+		return fmt.Errorf("begin as %s: %w", s.transactionalID, err)
+	}
+	return nil
+}
+
+// fence calls InitProducerId on another's transactional id: it ends his open
+// transaction and refuses him from then on.
+func fence(ctx context.Context, client *kgo.Client, id string) error {
+	wait := newBackoff()
+	for {
+		req := kmsg.NewPtrInitProducerIDRequest()
+		req.TransactionalID = kmsg.StringPtr(id)
+		req.TransactionTimeoutMillis = int32(transactionTimeout.Milliseconds())
+		resp, err := req.RequestWith(ctx, client)
+		if err == nil {
+			err = kerr.ErrorForCode(resp.ErrorCode)
+		}
+		// CONCURRENT_TRANSACTIONS: the one that we end is still being ended.
+		if errors.Is(err, kerr.ConcurrentTransactions) {
+			wait.wait(ctx)
+			if ctx.Err() == nil {
+				continue
+			}
+		}
+		return err
+	}
+}
+
+// stableOffsets reads the committed offsets of the input when no transaction
+// may still change them.
+func (s *session) stableOffsets(ctx context.Context, adm *kadm.Client) (map[event.Partition]event.Offset, error) {
+	wait := newBackoff()
+	for {
+		resp, err := adm.FetchOffsets(kadm.RequireStable(ctx), s.engine.topology.Group(s.member.stage))
+		if err == nil {
+			err = resp.Error()
+		}
+		if errors.Is(err, kerr.UnstableOffsetCommit) && ctx.Err() == nil {
+			wait.wait(ctx)
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("fetch stable offsets: %w", err)
+		}
+		out := map[event.Partition]event.Offset{}
+		for _, p := range s.claims[s.member.stage.Input] {
+			if o, ok := resp.Lookup(s.member.stage.Input, p); ok && o.At >= 0 {
+				out[event.Partition(p)] = event.Offset(o.At)
+			}
+		}
+		return out, nil
+	}
+}
+
+// restore makes the task from its recovered state.
+func (t *task) restore(ctx context.Context, adm *kadm.Client, committed map[event.Partition]event.Offset) error {
+	s, stage := t.session, t.session.member.stage
+	progress, known, err := state.ReadProgress(t.store)
+	if err != nil {
+		return err
+	}
+	offset, has := committed[t.id.Partition]
+	switch {
+	case known && has && progress.Offsets[stage.Input] == offset:
+	case !known && !has:
+		b, err := partitionBounds(ctx, adm, stage.Input, t.id.Partition)
+		if err != nil {
+			return err
+		}
+		offset = b.start
+		progress.Offsets = map[string]event.Offset{stage.Input: offset}
+	default:
+		return s.disagree(ctx, t, progress, known, offset, has)
+	}
+	t.start = offset
+	t.barrier = barrierState{epoch: progress.Epoch, offsets: progress.Offsets, progress: progress}
+	t.committed.Store(int64(progress.Epoch))
+	return t.makeRunner(ctx, adm, progress)
+}
+
+func (t *task) makeRunner(ctx context.Context, adm *kadm.Client, progress state.Progress) error {
+	s, stage := t.session, t.session.member.stage
+	partitions := s.engine.layout.tasks[stage.Name]
+	logic, err := processors.NewTask(processors.TaskConfig{
+		Stage: stage, Partition: t.id.Partition, Partitions: partitions, State: t.view, Progress: progress,
+	})
+	if err != nil {
+		return err
+	}
+	upstream := int32(0)
+	if !stage.Source() {
+		upstream = s.engine.layout.tasks[stage.Upstream.Name]
+	}
+	t.runner = processors.NewRunner(processors.RunnerConfig{
+		Task: logic, Stage: stage, Epoch: progress.Epoch, Offsets: []event.Offset{t.start}, Upstream: upstream,
+		Log: s.engine.topology.Plan.Epoch.Clock == mapping.ClockLog, Started: wallClock(),
+	})
+	t.parked.Store(progress.Parked)
+	t.answered.Store(logic.Answered())
+	return t.firstSlab(ctx, adm)
+}
+
+// firstSlab tells the runner where the log ends now: a partition that is at
+// its end delivers nothing that could say so.
+func (t *task) firstSlab(ctx context.Context, adm *kadm.Client) error {
+	input := t.session.member.stage.Input
+	end, bounded := t.session.engine.layout.ends[input][int32(t.id.Partition)]
+	if !bounded {
+		b, err := partitionBounds(ctx, adm, input, t.id.Partition)
+		if err != nil {
+			return err
+		}
+		end = int64(b.stable)
+	}
+	if int64(t.start) >= end {
+		t.runner.Push(&processors.Slab{Next: t.start, AtEnd: true}, t.session.clock())
+	}
+	return nil
+}
+
+// DisagreementError says that a task's progress record and the committed
+// offsets do not belong to one barrier: its state cannot be trusted.
+type DisagreementError struct {
+	Task     processors.TaskID
+	Progress string
+	Offsets  string
+}
+
+// Error says what to do as well.
+func (e *DisagreementError) Error() string {
+	return fmt.Sprintf("stage %s, partition %s refuses to run: its progress record says %s, but the group's committed offset is %s; "+
+		"somebody reset the group's offsets or removed records of the changelog; start a new generation to rebuild from the input",
+		e.Task.Stage, e.Task.Partition, e.Progress, e.Offsets)
+}
+
+// disagree tells apart a session that is no longer current, which goes back to
+// the group, from state that cannot be trusted.
+func (s *session) disagree(ctx context.Context, t *task, p state.Progress, known bool, offset event.Offset, has bool) error {
+	if err := s.checkGeneration(ctx); err != nil {
+		return &errReset{fmt.Errorf("this member is no longer of the group's current generation: %w", err)}
+	}
+	d := &DisagreementError{Task: t.id, Progress: "nothing", Offsets: "none"}
+	if known {
+		d.Progress = fmt.Sprintf("epoch %s at offset %s", p.Epoch, p.Offsets[s.member.stage.Input])
+	}
+	if has {
+		d.Offsets = offset.String()
+	}
+	return d
+}
+
+// checkGeneration asks the group's coordinator whether this session is current.
+func (s *session) checkGeneration(ctx context.Context) error {
+	req := kmsg.NewPtrHeartbeatRequest()
+	req.Group, req.MemberID, req.Generation = s.engine.topology.Group(s.member.stage), s.memberID, s.generation
+	resp, err := req.RequestWith(ctx, s.engine.client)
+	if err != nil {
+		return err
+	}
+	return kerr.ErrorForCode(resp.ErrorCode)
+}
+
+// adopt commits the recovered offsets and progress again, so that the metadata
+// names this session, and acknowledges the tasks' last barrier.
+func (s *session) adopt(ctx context.Context) error {
+	epochs := map[event.Epoch][]*task{}
+	newest := event.Epoch(0)
+	for _, t := range s.tasks {
+		epochs[t.barrier.epoch] = append(epochs[t.barrier.epoch], t)
+		newest = max(newest, t.barrier.epoch)
+	}
+	c := s.newCommit(ctx)
+	if err := c.begin(); err != nil {
+		return err
+	}
+	if err := c.offsets(newest); err != nil {
+		return c.abort(err)
+	}
+	for n, tasks := range epochs {
+		acks := make([]ackJSON, 0, len(tasks))
+		for _, t := range tasks {
+			progress := t.barrier.progress
+			progress.Member = s.transactionalID
+			if err := c.progress(t, progress); err != nil {
+				return c.abort(err)
+			}
+			acks = append(acks, ackOf(t.adoptedAck(), t.barrier.offsets))
+		}
+		if err := c.acknowledge(n, acks); err != nil {
+			return c.abort(err)
+		}
+	}
+	if err := c.end(); err != nil {
+		return err
+	}
+	for _, t := range s.tasks {
+		if err := t.store.Apply(&state.Batch{Position: c.positions[t.id.Partition]}); err != nil {
+			return err
+		}
+		s.engine.hub.commit(t.id, t.barrier.epoch)
+		if waiting := t.runner.Task().Waiting(); len(waiting) > 0 {
+			s.engine.asks.ask(t, waiting)
+		}
+	}
+	return nil
+}
+
+// adoptedAck acknowledges the barrier at which a task was taken over.
+func (t *task) adoptedAck() processors.Ack {
+	counters, err := processors.DecodeCounters(t.barrier.progress.Counters)
+	if err != nil {
+		t.session.engine.log.Warn("counters of the progress record", "error", err)
+	}
+	next := t.runner.NextRecord()
+	t.told, t.toldEpoch = next, t.barrier.epoch
+	return processors.Ack{
+		Task: t.id, Epoch: t.barrier.epoch, Watermark: t.barrier.progress.Watermark, Next: next,
+		AtEnd: next.Known && next.None, Parked: t.parked.Load(), Answered: t.answered.Load(), Counters: counters,
+	}
+}

@@ -1,0 +1,239 @@
+package kafka
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/IBM/sarama"
+	"github.com/lovoo/goka"
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+
+	"github.com/forge-platform/strom/event"
+	"github.com/forge-platform/strom/processors"
+)
+
+// MissingTopicError says that an input topic of the mapping does not exist.
+type MissingTopicError struct{ Stream, Topic string }
+
+// Error says what to do as well.
+func (e *MissingTopicError) Error() string {
+	return fmt.Sprintf("stream %q: topic %q does not exist; create it, or correct streams.%s.topic in the mapping", e.Stream, e.Topic, e.Stream)
+}
+
+// layout is how many partitions the pipeline's topics have.
+type layout struct {
+	// tasks is the number of tasks of each stage, by its name.
+	tasks   map[string]int32
+	results int32
+	cluster string
+	// ends is where the input topics end for a run until the end, else nil.
+	ends map[string]map[int32]int64
+}
+
+// prepareTopics creates what is missing of the pipeline's own topics, and
+// learns the partition counts. Counts of topics that exist are kept.
+func (e *Engine) prepareTopics(ctx context.Context) error {
+	adm := kadm.NewClient(e.client)
+	meta, err := adm.Metadata(ctx)
+	if err != nil {
+		return fmt.Errorf("read the cluster's metadata: %w", err)
+	}
+	l := layout{tasks: map[string]int32{}, cluster: meta.Cluster}
+	widest := int32(1)
+	for _, s := range e.topology.Stages {
+		if !s.Source() {
+			continue
+		}
+		d, ok := meta.Topics[s.Input]
+		if !ok || errors.Is(d.Err, kerr.UnknownTopicOrPartition) {
+			return &MissingTopicError{Stream: s.Stream.Name, Topic: s.Input}
+		}
+		l.tasks[s.Name] = int32(len(d.Partitions))
+		widest = max(widest, l.tasks[s.Name])
+	}
+	ensure := func(topic string, partitions int32, config map[string]*string) (int32, error) {
+		if d, ok := meta.Topics[topic]; ok && d.Err == nil {
+			return int32(len(d.Partitions)), nil
+		}
+		return partitions, createTopic(ctx, adm, topic, partitions, config)
+	}
+	if l.results, err = e.ensureOwn(&l, widest, ensure); err != nil {
+		return err
+	}
+	if e.config.UntilEnd {
+		if l.ends, err = inputEnds(ctx, adm, e.topology); err != nil {
+			return err
+		}
+	}
+	e.layout = l
+	return nil
+}
+
+type ensureTopic func(topic string, partitions int32, config map[string]*string) (int32, error)
+
+func (e *Engine) ensureOwn(l *layout, widest int32, ensure ensureTopic) (int32, error) {
+	t := e.topology
+	// Our own topics keep everything until it is applied.
+	keep := map[string]*string{
+		"cleanup.policy": kadm.StringPtr("delete"), "retention.ms": kadm.StringPtr("-1"),
+		"retention.bytes": kadm.StringPtr("-1"), "max.message.bytes": kadm.StringPtr("10485760"),
+	}
+	if n, err := ensure(t.ControlTopic(), 1, keep); err != nil {
+		return 0, err
+	} else if n != 1 {
+		return 0, fmt.Errorf("topic %s has %d partitions and must have one; somebody else made it: remove it", t.ControlTopic(), n)
+	}
+	if _, err := ensure(t.DeadLetterTopic(), 1, keep); err != nil {
+		return 0, err
+	}
+	results, err := ensure(t.ResultsTopic(), widest, keep)
+	if err != nil {
+		return 0, err
+	}
+	for _, s := range t.Stages {
+		if !s.Source() {
+			if l.tasks[s.Name], err = ensure(s.Input, l.tasks[s.Upstream.Name], keep); err != nil {
+				return 0, err
+			}
+		}
+		compacted := map[string]*string{
+			"cleanup.policy": kadm.StringPtr("compact"), "max.message.bytes": kadm.StringPtr("10485760"),
+		}
+		n, err := ensure(t.Changelog(s), l.tasks[s.Name], compacted)
+		if err != nil {
+			return 0, err
+		}
+		if n != l.tasks[s.Name] {
+			return 0, fmt.Errorf("topic %s has %d partitions but its changelog %s has %d: the topic was enlarged; changing a partition count is a migration",
+				s.Input, l.tasks[s.Name], t.Changelog(s), n)
+		}
+	}
+	return results, nil
+}
+
+func createTopic(ctx context.Context, adm *kadm.Client, topic string, partitions int32, config map[string]*string) error {
+	_, err := adm.CreateTopic(ctx, partitions, -1, config, topic)
+	if err != nil && !errors.Is(err, kerr.TopicAlreadyExists) {
+		return fmt.Errorf("create topic %s: %w", topic, err)
+	}
+	return waitForTopic(ctx, adm, topic)
+}
+
+// waitForTopic waits until a topic just made has a leader for each partition.
+func waitForTopic(ctx context.Context, adm *kadm.Client, topic string) error {
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		ends, err := adm.ListEndOffsets(ctx, topic)
+		if err == nil && ends.Error() == nil && len(ends[topic]) > 0 {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("wait for topic %s: %w", topic, errors.Join(ctx.Err(), err, ends.Error()))
+		case <-tick.C:
+		}
+	}
+}
+
+func inputEnds(ctx context.Context, adm *kadm.Client, t *processors.Topology) (map[string]map[int32]int64, error) {
+	out := map[string]map[int32]int64{}
+	for _, s := range t.Stages {
+		if !s.Source() {
+			continue
+		}
+		ends, err := adm.ListCommittedOffsets(ctx, s.Input)
+		if err = errors.Join(err, ends.Error()); err != nil {
+			return nil, fmt.Errorf("find the end of topic %s: %w", s.Input, err)
+		}
+		out[s.Input] = map[int32]int64{}
+		for p, o := range ends[s.Input] {
+			out[s.Input][p] = o.Offset
+		}
+	}
+	return out, nil
+}
+
+// bounds are the first offset, the last stable offset and the high watermark
+// of a partition.
+type bounds struct{ start, stable, high event.Offset }
+
+func partitionBounds(ctx context.Context, adm *kadm.Client, topic string, p event.Partition) (b bounds, err error) {
+	find := func(list func(context.Context, ...string) (kadm.ListedOffsets, error)) event.Offset {
+		listed, e := list(ctx, topic)
+		if e = errors.Join(e, listed.Error()); e != nil {
+			err = errors.Join(err, fmt.Errorf("list the offsets of %s: %w", topic, e))
+			return 0
+		}
+		o, ok := listed.Lookup(topic, int32(p))
+		if !ok {
+			err = errors.Join(err, fmt.Errorf("topic %s has no partition %s", topic, p))
+		}
+		return event.Offset(o.Offset)
+	}
+	b.start = find(adm.ListStartOffsets)
+	b.high = find(adm.ListEndOffsets)
+	b.stable = find(adm.ListCommittedOffsets)
+	return b, err
+}
+
+// topicManager is goka's view of topics. It creates nothing: the engine has
+// made every topic before goka looks.
+type topicManager struct {
+	ctx context.Context //nolint:containedctx // goka's interface hands none in
+	adm *kadm.Client
+}
+
+var _ goka.TopicManager = (*topicManager)(nil)
+
+func (m *topicManager) ensure(topic string, npar int) error {
+	have, err := m.Partitions(topic)
+	if err != nil {
+		return err
+	}
+	if len(have) != npar {
+		return fmt.Errorf("topic %s has %d partitions, not %d", topic, len(have), npar)
+	}
+	return nil
+}
+
+// EnsureTableExists implements goka.TopicManager.
+func (m *topicManager) EnsureTableExists(topic string, npar int) error { return m.ensure(topic, npar) }
+
+// EnsureStreamExists implements goka.TopicManager.
+func (m *topicManager) EnsureStreamExists(topic string, npar int) error { return m.ensure(topic, npar) }
+
+// EnsureTopicExists implements goka.TopicManager.
+func (m *topicManager) EnsureTopicExists(topic string, npar, _ int, _ map[string]string) error {
+	return m.ensure(topic, npar)
+}
+
+// Partitions implements goka.TopicManager.
+func (m *topicManager) Partitions(topic string) ([]int32, error) {
+	details, err := m.adm.ListTopics(m.ctx, topic)
+	if err != nil {
+		return nil, fmt.Errorf("look up topic %s: %w", topic, err)
+	}
+	d := details[topic]
+	if d.Err != nil {
+		return nil, fmt.Errorf("look up topic %s: %w", topic, d.Err)
+	}
+	return d.Partitions.Numbers(), nil
+}
+
+// GetOffset implements goka.TopicManager. The newest offset is the high
+// watermark at this moment: goka asks after the stable offset fetch, as the
+// recovery rules demand.
+func (m *topicManager) GetOffset(topic string, partition int32, at int64) (int64, error) {
+	b, err := partitionBounds(m.ctx, m.adm, topic, event.Partition(partition))
+	if at == sarama.OffsetOldest {
+		return int64(b.start), err
+	}
+	return int64(b.high), err
+}
+
+// Close implements goka.TopicManager; the client belongs to the engine.
+func (m *topicManager) Close() error { return nil }

@@ -1,0 +1,402 @@
+package processors
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/forge-platform/strom/event"
+	"github.com/forge-platform/strom/mapping"
+	"github.com/forge-platform/strom/state"
+	"github.com/forge-platform/strom/windows"
+)
+
+// maxCachedPanes bounds the decoded panes that one aggregator keeps in memory
+// across barriers.
+const maxCachedPanes = 1 << 19
+
+type paneID struct {
+	window windows.Window
+	id     string
+}
+
+// bucket holds the cached panes of one window.
+type bucket struct {
+	window windows.Window
+	panes  map[string]*pane
+	// complete says that the cache holds every pane of the window that
+	// exists, so that a miss need not look into the store.
+	complete bool
+}
+
+// aggregator counts the contributions to one aggregate in one task.
+//
+// Invariants, between barriers, for announced watermark W:
+//
+//  1. a pane of a window that ends at or before W - lateness is neither in the
+//     cache nor in the store;
+//  2. a dirty pane is in the cache;
+//  3. panes in the cache equal what state.Reader shows, unless dirty.
+type aggregator struct {
+	agg      *mapping.Aggregate
+	keys     paneKeys
+	state    state.Reader
+	counters *Counters
+	parking  *parking
+
+	watermark event.Watermark
+	epoch     event.Epoch // the epoch under way
+	buckets   map[windows.Window]*bucket
+	last      *bucket
+	cached    int
+	dirty     []paneID
+	corrected []paneID
+	parked    map[paneID]*parkedWindow
+	scratch   []windows.Window
+}
+
+func newAggregator(a *mapping.Aggregate, r state.Reader, c *Counters, k *parking) *aggregator {
+	return &aggregator{
+		agg: a, keys: newPaneKeys(a), state: r, counters: c, parking: k,
+		watermark: event.WatermarkUnknown,
+		buckets:   map[windows.Window]*bucket{}, parked: map[paneID]*parkedWindow{},
+	}
+}
+
+// add counts one contribution; its texts may alias memory of the record.
+func (a *aggregator) add(c *event.Contribution) error {
+	a.scratch = a.agg.Assigner.Assign(c.Time, a.scratch[:0])
+	for _, w := range a.scratch {
+		if err := a.addTo(w, c); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (a *aggregator) addTo(w windows.Window, c *event.Contribution) error {
+	closed := a.watermark.Passed(w.End)
+	if closed && a.watermark.Passed(w.End.Add(a.agg.Stream.AllowedLateness)) {
+		a.counters.Late++
+		a.park(w, c)
+		return nil
+	}
+	p, err := a.pane(w, c.ID)
+	if err != nil {
+		return err
+	}
+	a.agg.Layout.Add(p.acc, c.Values)
+	if !closed {
+		a.counters.OnTime++
+		p.origin.observe(c, 0)
+	} else {
+		a.counters.Corrections++
+		late := lateness(a.watermark, c.Time)
+		p.origin.observe(c, late)
+		p.late.observe(c, late)
+	}
+	a.touch(w, c.ID, p, closed)
+	return nil
+}
+
+func (a *aggregator) touch(w windows.Window, id string, p *pane, closed bool) {
+	if p.dirty && (!closed || p.corrected) {
+		return
+	}
+	pid := paneID{w, strings.Clone(id)}
+	if !p.dirty {
+		p.dirty = true
+		a.dirty = append(a.dirty, pid)
+	}
+	if closed && !p.corrected {
+		p.corrected = true
+		a.corrected = append(a.corrected, pid)
+	}
+}
+
+func (a *aggregator) park(w windows.Window, c *event.Contribution) {
+	pid := paneID{w, c.ID}
+	p := a.parked[pid]
+	if p == nil {
+		pid.id = strings.Clone(c.ID)
+		p = a.parking.park(a, pid.id, w, a.epoch-1)
+		a.parked[pid] = p
+	}
+	a.agg.Layout.Add(p.acc, c.Values)
+	p.origin.observe(c, lateness(a.watermark, c.Time))
+	p.dirty = true
+}
+
+// lateness says how far t lies behind the watermark; at the end of the input
+// there is no distance to speak of.
+func lateness(w event.Watermark, t event.EventTime) int64 {
+	if w == event.WatermarkEnd || w == event.WatermarkUnknown {
+		return 0
+	}
+	return max(0, event.SaturatingAdd(int64(w), -int64(t)))
+}
+
+// pane returns the pane of a window that is not gone, making it if need be.
+func (a *aggregator) pane(w windows.Window, id string) (*pane, error) {
+	b := a.last
+	if b == nil || b.window != w {
+		var err error
+		if b, err = a.bucket(w); err != nil {
+			return nil, err
+		}
+		a.last = b
+	}
+	if p := b.panes[id]; p != nil {
+		return p, nil
+	}
+	p, err := a.load(b, id)
+	if err != nil {
+		return nil, err
+	}
+	if p == nil {
+		p = &pane{acc: a.agg.Layout.New()}
+	}
+	b.panes[strings.Clone(id)] = p
+	a.cached++
+	return p, nil
+}
+
+func (a *aggregator) load(b *bucket, id string) (*pane, error) {
+	if b.complete {
+		return nil, nil
+	}
+	raw, ok, err := a.state.Get(a.keys.key(b.window, id))
+	if err != nil || !ok {
+		return nil, err
+	}
+	return a.decode(raw, b.window, id)
+}
+
+func (a *aggregator) decode(raw []byte, w windows.Window, id string) (*pane, error) {
+	p, err := decodePane(a.agg.Layout, raw)
+	if err != nil {
+		return nil, fmt.Errorf("aggregate %s, object %q, window from %s: %w", a.agg.StageName(), id, w.Start, err)
+	}
+	return p, nil
+}
+
+func (a *aggregator) bucket(w windows.Window) (*bucket, error) {
+	if b := a.buckets[w]; b != nil {
+		return b, nil
+	}
+	b := &bucket{window: w, panes: map[string]*pane{}, complete: true}
+	err := a.state.Scan(a.keys.window(w), func(_, _ []byte) (bool, error) {
+		b.complete = false
+		return false, nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	a.buckets[w] = b
+	return b, nil
+}
+
+// closing is what one aggregator does at a barrier.
+type closing struct {
+	changes []state.Change
+	// results are the corrections; windows that close are streamed.
+	results []event.Result
+	expired []state.Range
+	// closeRange holds the panes of the windows that close.
+	closeRange state.Range
+	closes     bool
+}
+
+func (a *aggregator) barrier(b *Barrier, granted []*parkedWindow) (*closing, error) {
+	next := max(a.watermark, b.Watermark(a.agg.Stream.Name))
+	c := &closing{}
+	if err := a.takeUp(c, b, granted); err != nil {
+		return nil, err
+	}
+	if err := a.correct(c, b); err != nil {
+		return nil, err
+	}
+	for _, id := range a.dirty {
+		p := a.buckets[id.window].panes[id.id]
+		p.dirty = false
+		c.changes = append(c.changes, state.Change{
+			Key: a.keys.key(id.window, id.id), Value: encodePane(nil, a.agg.Layout, p),
+		})
+	}
+	a.dirty = a.dirty[:0]
+	for _, p := range a.parked {
+		if p.dirty {
+			p.dirty = false
+			c.changes = append(c.changes, state.Change{Key: parkedKey(p.number), Value: p.encode()})
+		}
+	}
+	c.closeRange, c.closes = a.keys.endingIn(a.watermark, next)
+	a.expire(c, next)
+	a.watermark, a.epoch = next, b.Epoch+1
+	a.evict()
+	return c, nil
+}
+
+// takeUp corrects the windows that were read back and granted.
+func (a *aggregator) takeUp(c *closing, b *Barrier, granted []*parkedWindow) error {
+	for _, p := range granted {
+		if p.agg != a {
+			continue
+		}
+		base, err := a.base(p)
+		if err != nil {
+			return err
+		}
+		a.agg.Layout.Merge(base, p.acc)
+		delete(a.parked, paneID{p.window, p.id})
+		c.changes = append(c.changes, state.Change{Key: parkedKey(p.number)})
+		c.results = append(c.results, a.result(b, p.window, p.id, base, p.answer.Version+1, event.CauseLateCorrection, &p.origin))
+	}
+	return nil
+}
+
+// base is the accumulator of a window that was read back: an empty one where
+// the ontology knows no such window.
+func (a *aggregator) base(p *parkedWindow) (*windows.Acc, error) {
+	if !p.answer.Found {
+		return a.agg.Layout.New(), nil
+	}
+	acc, err := a.agg.Layout.Restore(a.outputs(p.answer))
+	if err != nil {
+		return nil, fmt.Errorf("aggregate %s, object %q, window from %s: what the ontology holds cannot be taken up again: %w",
+			a.agg.StageName(), p.id, p.window.Start, err)
+	}
+	return acc, nil
+}
+
+// outputs orders the answer's values as the layout wants them; what is not
+// believed is null.
+func (a *aggregator) outputs(ans *Answer) []windows.Output {
+	out := make([]windows.Output, len(a.agg.Values))
+	for i, v := range a.agg.Values {
+		out[i].Value.Null = true
+		for _, p := range ans.Properties {
+			if p.Name == v.Name {
+				out[i] = windows.Output{Value: p.Value, State: p.State}
+			}
+		}
+	}
+	return out
+}
+
+// correct publishes the next version of the closed windows that late events
+// within the allowed lateness have changed.
+func (a *aggregator) correct(c *closing, b *Barrier) error {
+	slices.SortFunc(a.corrected, comparePaneIDs)
+	for _, id := range a.corrected {
+		p := a.buckets[id.window].panes[id.id]
+		published, err := a.published(id, p)
+		if err != nil {
+			return err
+		}
+		p.version = published + 1
+		p.corrected = false
+		c.results = append(c.results, a.result(b, id.window, id.id, p.acc, p.version, event.CauseCorrection, &p.late))
+		p.late = origin{}
+	}
+	a.corrected = a.corrected[:0]
+	return nil
+}
+
+// published is the version that a closed window has published so far: what its
+// pane says, or 1 where the window closed on time, or 0 where it never was
+// before this epoch. The store shows which: it has the state at the last barrier.
+func (a *aggregator) published(id paneID, p *pane) (uint32, error) {
+	if p.version > 0 {
+		return p.version, nil
+	}
+	_, existed, err := a.state.Get(a.keys.key(id.window, id.id))
+	if err != nil || !existed {
+		return 0, err
+	}
+	return 1, nil
+}
+
+func comparePaneIDs(x, y paneID) int {
+	if d := cmp.Compare(x.window.End, y.window.End); d != 0 {
+		return d
+	}
+	if d := cmp.Compare(x.window.Start, y.window.Start); d != 0 {
+		return d
+	}
+	return strings.Compare(x.id, y.id)
+}
+
+// expire drops the windows whose allowed lateness has passed.
+func (a *aggregator) expire(c *closing, next event.Watermark) {
+	limit := a.expiry(next)
+	r, some := a.keys.endingIn(a.expiry(a.watermark), limit)
+	if !some {
+		return
+	}
+	c.expired = append(c.expired, r)
+	for w, b := range a.buckets {
+		if limit.Passed(w.End) {
+			a.cached -= len(b.panes)
+			delete(a.buckets, w)
+		}
+	}
+	a.last = nil
+}
+
+// expiry is the instant up to which windows have expired by watermark w.
+func (a *aggregator) expiry(w event.Watermark) event.Watermark {
+	if w == event.WatermarkUnknown || w == event.WatermarkEnd {
+		return w
+	}
+	return event.Watermark(event.SaturatingAdd(int64(w), -a.agg.Stream.AllowedLateness))
+}
+
+// evict empties the cache when it is too large. What it held has been handed
+// over, and state.Reader shows that.
+func (a *aggregator) evict() {
+	if a.cached <= maxCachedPanes {
+		return
+	}
+	a.buckets, a.last, a.cached = map[windows.Window]*bucket{}, nil, 0
+}
+
+// stream passes on the results of the windows that close, in key order.
+func (a *aggregator) stream(c *closing, b *Barrier, at state.Reader, emit func(*event.Result) error) error {
+	for i := range c.results {
+		if err := emit(&c.results[i]); err != nil {
+			return err
+		}
+	}
+	if !c.closes {
+		return nil
+	}
+	return at.Scan(c.closeRange, func(key, value []byte) (bool, error) {
+		w, id, err := a.keys.parse(key)
+		if err != nil {
+			return false, err
+		}
+		p, err := a.decode(bytes.Clone(value), w, id)
+		if err != nil {
+			return false, err
+		}
+		r := a.result(b, w, id, p.acc, 1, event.CauseOnTime, &p.origin)
+		return true, emit(&r)
+	})
+}
+
+func (a *aggregator) result(b *Barrier, w windows.Window, id string, acc *windows.Acc, version uint32, cause event.Cause, o *origin) event.Result {
+	r := event.Result{
+		Kind: event.RowWindow, Epoch: b.Epoch, Recorded: b.Recorded,
+		Type: a.agg.Type, ID: id, Aggregate: a.agg.Name, ValidFrom: w.Start, ValidTo: w.End,
+		Version: version, Cause: cause, Lateness: o.lateness, Tie: o.tie, Place: o.place(a.agg.Stream.Topic),
+	}
+	outs := a.agg.Layout.Results(acc)
+	r.Properties = make([]event.Property, len(outs))
+	for i, out := range outs {
+		r.Properties[i] = event.Property{Name: a.agg.Values[i].Name, Value: out.Value, State: out.State}
+	}
+	return r
+}

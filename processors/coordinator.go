@@ -1,0 +1,317 @@
+package processors
+
+import (
+	"sort"
+	"time"
+
+	"github.com/forge-platform/strom/event"
+	"github.com/forge-platform/strom/mapping"
+)
+
+// TaskID names a task of a pipeline.
+type TaskID struct {
+	Stage     string
+	Partition event.Partition
+}
+
+// Ack is what a task acknowledges with an epoch.
+type Ack struct {
+	Task      TaskID
+	Epoch     event.Epoch
+	Watermark event.Watermark
+	Next      Next
+	Idle      bool
+	AtEnd     bool
+	Quiet     bool
+	Halted    string
+	// Parked is the number of the last window ever parked, Answered the
+	// number up to which all are answered.
+	Parked, Answered uint64
+	Counters         Counters
+}
+
+// Announcement is what the coordinator announces: a barrier for every task.
+type Announcement struct {
+	Epoch      event.Epoch
+	Recorded   event.RecordedTime
+	Watermarks map[string]event.Watermark
+	Idle       []TaskID
+	Granted    map[TaskID]uint64
+	Mapping    string
+	// Hold tells source tasks to take no input in the next epoch: too many
+	// late events wait for their read-back.
+	Hold bool
+	End  bool
+}
+
+// For gives the barrier as one task sees it.
+func (a *Announcement) For(t TaskID) Barrier {
+	return Barrier{
+		Epoch: a.Epoch, Recorded: a.Recorded, Watermarks: a.Watermarks,
+		Granted: a.Granted[t], Hold: a.Hold, End: a.End,
+	}
+}
+
+// maxStretch bounds how far the interval between barriers grows while nothing
+// comes in.
+const maxStretch = 10
+
+// Coordinator decides what is announced and when. It is pure: acknowledgements
+// and the time go in, announcements come out.
+//
+// Invariants:
+//
+//  1. barrier n is announced only after every task of every stage has
+//     acknowledged n-1;
+//  2. R(n) > R(n-1);
+//  3. an announced watermark never falls;
+//  4. what is announced depends on the acknowledgements of n-1 alone, but for
+//     R(n) under the wall clock.
+type Coordinator struct {
+	tasks   []TaskID
+	sources map[TaskID]*mapping.Stream
+	streams []*mapping.Stream
+	epoch   mapping.EpochSettings
+	mapping string
+	// UntilEnd ends the input when every source task has read all of it.
+	untilEnd bool
+
+	last    Announcement
+	acks    map[TaskID]Ack
+	stretch time.Duration
+}
+
+// NewCoordinator returns a coordinator for the topology; partitions gives the
+// number of tasks of each stage by its name.
+func NewCoordinator(t *Topology, partitions map[string]int32, untilEnd bool) *Coordinator {
+	c := &Coordinator{
+		sources: map[TaskID]*mapping.Stream{}, streams: t.Plan.Streams, epoch: t.Plan.Epoch,
+		mapping: t.Plan.Version, untilEnd: untilEnd, acks: map[TaskID]Ack{},
+		last:    Announcement{Recorded: event.RecordedUnknown, Watermarks: map[string]event.Watermark{}},
+		stretch: t.Plan.Epoch.Interval,
+	}
+	for _, s := range t.Stages {
+		for p := range partitions[s.Name] {
+			id := TaskID{s.Name, event.Partition(p)}
+			c.tasks = append(c.tasks, id)
+			if s.Source() {
+				c.sources[id] = s.Stream
+			}
+		}
+	}
+	return c
+}
+
+// Tasks lists every task.
+func (c *Coordinator) Tasks() []TaskID { return c.tasks }
+
+// Last is the newest announcement that the coordinator knows of.
+func (c *Coordinator) Last() Announcement { return c.last }
+
+// Restore takes up an announcement that the log already holds.
+func (c *Coordinator) Restore(a Announcement) {
+	if a.Epoch > c.last.Epoch {
+		c.last = a
+	}
+}
+
+// Acked takes a task's acknowledgement.
+func (c *Coordinator) Acked(a Ack) {
+	if have, ok := c.acks[a.Task]; ok && a.Epoch < have.Epoch {
+		return
+	}
+	c.acks[a.Task] = a
+}
+
+// Noticed takes what a source task tells of its next record between barriers.
+// A record that is known to come is not unlearned: only a later epoch does that.
+func (c *Coordinator) Noticed(t TaskID, n event.Epoch, next Next, atEnd bool) {
+	a, ok := c.acks[t]
+	if !ok || a.Epoch != n {
+		return
+	}
+	if a.Next.Known && !a.Next.None {
+		return
+	}
+	a.Next, a.AtEnd = next, atEnd
+	a.Quiet = a.Quiet && next.None
+	c.acks[t] = a
+	if !next.None {
+		c.stretch = c.epoch.Interval
+	}
+}
+
+// Missing lists the tasks that have not acknowledged the last barrier.
+func (c *Coordinator) Missing() []TaskID {
+	var out []TaskID
+	for _, t := range c.tasks {
+		if a, ok := c.acks[t]; !ok || a.Epoch < c.last.Epoch {
+			out = append(out, t)
+		}
+	}
+	return out
+}
+
+// Ended reports whether the last barrier ended the input and all have committed it.
+func (c *Coordinator) Ended() bool { return c.last.End && len(c.Missing()) == 0 }
+
+// Interval is how long to wait after an announcement before the next one, as
+// far as the clock is concerned.
+func (c *Coordinator) Interval() time.Duration {
+	if c.epoch.Clock == mapping.ClockLog {
+		return 0
+	}
+	return c.stretch
+}
+
+// Next returns the next announcement, or false while none may be made. The
+// caller has waited Interval since the last one.
+func (c *Coordinator) Next(now event.RecordedTime) (Announcement, bool) {
+	if len(c.Missing()) > 0 || (c.untilEnd && c.last.End) {
+		return Announcement{}, false
+	}
+	a := Announcement{
+		Epoch: c.last.Epoch + 1, Mapping: c.mapping,
+		Watermarks: c.watermarks(), Idle: c.idle(), Granted: c.granted(), Hold: c.hold(), End: c.atEnd(),
+	}
+	var ok bool
+	if a.Recorded, ok = c.recorded(now, a.End); !ok {
+		return Announcement{}, false
+	}
+	c.adapt(&a)
+	c.last = a
+	return a, true
+}
+
+// recorded is R of the next barrier.
+func (c *Coordinator) recorded(now event.RecordedTime, end bool) (event.RecordedTime, bool) {
+	if c.epoch.Clock == mapping.ClockWall {
+		if c.last.Recorded == event.RecordedUnknown {
+			return now, true
+		}
+		return max(now, c.last.Recorded+1), true
+	}
+	step := c.epoch.Step.Microseconds()
+	if end {
+		if c.last.Recorded == event.RecordedUnknown {
+			return event.RecordedTime(step), true
+		}
+		return event.RecordedTime(event.SaturatingAdd(int64(c.last.Recorded), step)), true
+	}
+	next := Next{None: true}
+	for t := range c.sources {
+		n := c.acks[t].Next
+		switch {
+		case !n.Known:
+			return 0, false
+		case n.None:
+		case next.None || n.Timestamp < next.Timestamp:
+			next = n
+		}
+	}
+	if next.None {
+		return 0, false
+	}
+	r := event.RecordedTime((event.FloorDiv(int64(next.Timestamp), step) + 1) * step)
+	// A record may be older than barriers that have passed: time goes on.
+	if c.last.Recorded != event.RecordedUnknown && r <= c.last.Recorded {
+		r = c.last.Recorded + event.RecordedTime(step)
+	}
+	return r, true
+}
+
+func (c *Coordinator) watermarks() map[string]event.Watermark {
+	out := make(map[string]event.Watermark, len(c.streams))
+	for _, s := range c.streams {
+		least, some := event.WatermarkEnd, false
+		for t, stream := range c.sources {
+			if a := c.acks[t]; stream == s && !a.Idle {
+				least, some = min(least, a.Watermark), true
+			}
+		}
+		was, known := c.last.Watermarks[s.Name]
+		if !known {
+			was = event.WatermarkUnknown
+		}
+		if some && least > was {
+			was = least
+		}
+		if was != event.WatermarkUnknown {
+			out[s.Name] = was
+		}
+	}
+	return out
+}
+
+func (c *Coordinator) idle() []TaskID {
+	var out []TaskID
+	for t := range c.sources {
+		if c.acks[t].Idle {
+			out = append(out, t)
+		}
+	}
+	sort.Slice(out, func(i, j int) bool {
+		if out[i].Stage != out[j].Stage {
+			return out[i].Stage < out[j].Stage
+		}
+		return out[i].Partition < out[j].Partition
+	})
+	return out
+}
+
+func (c *Coordinator) granted() map[TaskID]uint64 {
+	out := map[TaskID]uint64{}
+	for t, a := range c.acks {
+		if n := max(a.Answered, c.last.Granted[t]); n > 0 {
+			out[t] = n
+		}
+	}
+	return out
+}
+
+// hold says that some task has too many windows parked. Only sources can stop:
+// a task behind another stage must read on to reach its barrier.
+func (c *Coordinator) hold() bool {
+	for _, a := range c.acks {
+		if a.Parked-a.Answered >= MaxParked {
+			return true
+		}
+	}
+	return false
+}
+
+// atEnd says that the input has ended: all of it has been read, and every late
+// event has its answer.
+func (c *Coordinator) atEnd() bool {
+	if !c.untilEnd {
+		return false
+	}
+	for _, t := range c.tasks {
+		a := c.acks[t]
+		if a.Answered < a.Parked {
+			return false
+		}
+		if _, source := c.sources[t]; source && (!a.AtEnd || a.Halted != "") {
+			return false
+		}
+	}
+	return true
+}
+
+// adapt stretches the interval while nothing comes in, and draws it together
+// when something does.
+func (c *Coordinator) adapt(a *Announcement) {
+	quiet := len(a.Idle) == len(c.last.Idle) && !a.End
+	for _, t := range c.tasks {
+		ack := c.acks[t]
+		quiet = quiet && ack.Quiet && a.Granted[t] == c.last.Granted[t]
+	}
+	for s, w := range a.Watermarks {
+		quiet = quiet && c.last.Watermarks[s] == w
+	}
+	if !quiet {
+		c.stretch = c.epoch.Interval
+		return
+	}
+	c.stretch = min(2*c.stretch, maxStretch*c.epoch.Interval)
+}

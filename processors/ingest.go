@@ -1,0 +1,508 @@
+package processors
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/cespare/xxhash/v2"
+
+	"github.com/forge-platform/strom/event"
+	"github.com/forge-platform/strom/formats"
+	"github.com/forge-platform/strom/mapping"
+	"github.com/forge-platform/strom/state"
+	"github.com/forge-platform/strom/windows"
+)
+
+// TaskConfig is what a task is made from.
+type TaskConfig struct {
+	Stage      *Stage
+	Partition  event.Partition
+	Partitions int32 // of the stage's input topic
+	State      state.Reader
+	// Progress is where the task's state stands.
+	Progress state.Progress
+	// BudgetBytes bounds the encoded outputs that one epoch may gather; past
+	// it the task takes no more input before the next barrier. 0: 32 MiB.
+	BudgetBytes int
+}
+
+// NewTask makes the task of one partition of a stage, restored from its state.
+func NewTask(c TaskConfig) (Task, error) {
+	if c.BudgetBytes == 0 {
+		c.BudgetBytes = 32 << 20
+	}
+	if c.Stage.Kind == StageAggregate {
+		return newAggregateTask(c)
+	}
+	return newIngestTask(c)
+}
+
+// ingestTask decodes a stream: it sets properties of objects, feeds
+// repartition topics, and aggregates what needs no repartition.
+type ingestTask struct {
+	core
+	stream    *mapping.Stream
+	decoder   formats.Decoder
+	watermark windows.PartitionWatermark
+	repeats   *repeats
+
+	recorded event.RecordedTime
+	dead     []DeadLetter
+	staged   staged
+	arena    arena
+	rows     []row
+	halted   *event.Reject
+	hold     bool
+}
+
+// row is an output of the epoch under way; a result's head is known only at
+// the barrier.
+type row struct {
+	topic  int
+	key    []byte
+	body   []byte
+	result bool
+}
+
+// staged is what one record would do, until it is known to be no rejection.
+type staged struct {
+	rows     []row
+	fused    []fusedContribution
+	ids      []state.SeenID
+	highest  event.EventTime
+	events   int64
+	repeats  int64
+	filtered int64
+}
+
+type fusedContribution struct {
+	agg *aggregator
+	c   event.Contribution
+}
+
+func newIngestTask(c TaskConfig) (*ingestTask, error) {
+	t := &ingestTask{
+		stream: c.Stage.Stream, decoder: c.Stage.Stream.Decode.Clone(), recorded: c.Progress.Recorded,
+		watermark: windows.NewPartitionWatermark(c.Stage.Stream.OutOfOrderness),
+	}
+	t.watermark.Restore(c.Progress.Watermark)
+	if id := t.stream.Identity; id != nil {
+		t.repeats = newRepeats(c.State, id.Horizon)
+		t.repeats.now = c.Progress.Recorded
+	}
+	return t, t.core.init(c, c.Stage.Fused)
+}
+
+// Feed implements Task.
+func (t *ingestTask) Feed(_ int, records []Record, now Clock) (int, error) {
+	if t.recorded == event.RecordedUnknown && !now.Log {
+		return 0, nil // nothing can be judged before the first barrier
+	}
+	for i := range records {
+		if t.halted != nil || t.hold || t.arena.size > t.config.BudgetBytes {
+			return i, nil
+		}
+		took, err := t.record(&records[i], now)
+		if err != nil || !took {
+			return i, err
+		}
+	}
+	return len(records), nil
+}
+
+// errWait says that the record waits for the next barrier.
+var errWait = errors.New("wait for the next barrier")
+
+func (t *ingestTask) record(r *Record, now Clock) (bool, error) {
+	t.staged.reset()
+	mark := t.arena.mark()
+	place := event.Place{Topic: t.stream.Topic, Partition: t.config.Partition, Offset: r.Offset, Timestamp: r.Timestamp}
+	err := t.decode(r, place, now)
+	var reject *event.Reject
+	switch {
+	case err == nil:
+		t.counters.Records++
+		return true, t.accept()
+	case errors.Is(err, errWait):
+		t.arena.release(mark)
+		return false, nil
+	case errors.As(err, &reject):
+		t.arena.release(mark)
+		if t.stream.Halt || reject.Reason == event.ReasonWrongPartition {
+			t.halted = reject
+			return false, nil
+		}
+		t.counters.Records++
+		t.counters.DeadLetters++
+		t.dead = append(t.dead, DeadLetter{Place: place, Record: *r, Reject: *reject})
+		return true, nil
+	}
+	return false, fmt.Errorf("record %s: %w", place, err)
+}
+
+func (t *ingestTask) decode(r *Record, place event.Place, now Clock) error {
+	if r.Value == nil {
+		return event.Rejectf(event.ReasonNullValue, "the record has no value (a tombstone), and stream %q has no meaning for it", t.stream.Name)
+	}
+	content := xxhash.Sum64(r.Value)
+	return t.decoder.Decode(r.Value, func(index int32, f formats.Fields) error {
+		return t.event(r, place, index, content, f, now)
+	})
+}
+
+// event stages one event of a record, or returns why the record is none.
+func (t *ingestTask) event(r *Record, place event.Place, index int32, content uint64, f formats.Fields, now Clock) error {
+	at, err := t.eventTime(f)
+	if err != nil {
+		return err
+	}
+	if err := t.checkAhead(at, r, now); err != nil {
+		return err
+	}
+	if err := t.checkKey(f); err != nil {
+		return err
+	}
+	known, err := t.checkRepeat(f, index, content)
+	if err != nil {
+		return err
+	}
+	if known {
+		t.staged.repeats++
+		return nil
+	}
+	tie := event.Tie{Rank: t.stream.Rank, Partition: place.Partition, Offset: place.Offset, Index: index}
+	used, err := t.stagePuts(f, at, tie, place)
+	if err != nil {
+		return err
+	}
+	counted, err := t.stageContributions(f, at, tie, place)
+	if err != nil {
+		return err
+	}
+	if !used && !counted {
+		t.staged.filtered++
+	}
+	if t.staged.events == 0 || at > t.staged.highest {
+		t.staged.highest = at
+	}
+	t.staged.events++
+	return nil
+}
+
+func (t *ingestTask) eventTime(f formats.Fields) (event.EventTime, error) {
+	s, err := t.stream.EventTime.Eval(f)
+	if err != nil {
+		return 0, err
+	}
+	at, reject := mapping.ParseEventTime(t.stream.EventTimeFormat, s)
+	if reject != nil {
+		return 0, reject
+	}
+	return at, nil
+}
+
+// checkAhead bounds how far an event may lie in the future of the log. Under
+// the log clock the record's own timestamp is the measure; under the wall
+// clock it is R of the barrier before. An event beyond that one which the wall
+// clock still allows waits for the next barrier, so that a pipeline which was
+// away for a while does not take its backlog for the future.
+func (t *ingestTask) checkAhead(at event.EventTime, r *Record, now Clock) error {
+	from := int64(t.recorded)
+	if now.Log {
+		from = int64(r.Timestamp)
+	}
+	if int64(at) <= event.SaturatingAdd(from, t.stream.MaxAhead) {
+		return nil
+	}
+	if !now.Log && int64(at) <= event.SaturatingAdd(int64(now.Now), t.stream.MaxAhead) {
+		return errWait
+	}
+	return event.Rejectf(event.ReasonAhead, "the event time %s lies further ahead than max_ahead allows (%s)", at, event.EventTime(from))
+}
+
+func (t *ingestTask) checkKey(f formats.Fields) error {
+	if t.stream.Key == nil {
+		return nil
+	}
+	s, err := t.stream.Key.Eval(f)
+	if err != nil {
+		return err
+	}
+	key, reject := mapping.KeyText(s)
+	if reject != nil {
+		return reject
+	}
+	if !t.stream.PartitionedByKey {
+		return nil
+	}
+	if p := event.PartitionOf([]byte(key), t.config.Partitions); p != t.config.Partition {
+		return event.Rejectf(event.ReasonWrongPartition,
+			"the stream is declared partitioned_by: key, but key %q belongs to partition %s; remove partitioned_by, or let the producer partition by murmur2 of the key", key, p)
+	}
+	return nil
+}
+
+func (t *ingestTask) checkRepeat(f formats.Fields, index int32, content uint64) (bool, error) {
+	if t.repeats == nil {
+		return false, nil
+	}
+	s, err := t.stream.Identity.EventID.Eval(f)
+	if err != nil {
+		return false, err
+	}
+	id, reject := mapping.KeyText(s)
+	if reject != nil {
+		return false, event.Rejectf(event.ReasonNoIdentity, "event id %s: %s", t.stream.Identity.EventID.Text(), reject.Message)
+	}
+	if t.stream.Each {
+		id = fmt.Sprintf("%s\x00%d", id, index)
+	}
+	was, ok, err := t.repeats.seen(id)
+	if err != nil {
+		return false, err
+	}
+	for _, s := range t.staged.ids {
+		if s.ID == id {
+			was, ok = s.Content, true
+		}
+	}
+	switch {
+	case !ok:
+		t.staged.ids = append(t.staged.ids, state.SeenID{ID: id, Content: content})
+		return false, nil
+	case was == content:
+		return true, nil
+	}
+	return false, event.Rejectf(event.ReasonConflict, "an event with id %q but other content came before", id)
+}
+
+func (t *ingestTask) stagePuts(f formats.Fields, at event.EventTime, tie event.Tie, place event.Place) (bool, error) {
+	used := false
+	for _, put := range t.config.Stage.Puts {
+		id, wanted, err := target(put.Where, put.ID, f)
+		if err != nil {
+			return used, err
+		}
+		if !wanted {
+			continue
+		}
+		used = true
+		props, err := putProperties(put, f)
+		if err != nil {
+			return used, err
+		}
+		if len(props) == 0 {
+			continue
+		}
+		r := event.Result{
+			Kind: event.RowPut, Type: put.Type, ID: id, ValidFrom: at, ValidTo: event.OpenEnd,
+			Properties: props, Cause: event.CauseOnTime, Tie: tie, Place: place,
+		}
+		body := t.arena.build(func(dst []byte) []byte { return event.AppendResultBody(dst, &r) })
+		t.staged.rows = append(t.staged.rows, row{key: event.ObjectKey(put.Type, id), body: body, result: true})
+	}
+	return used, nil
+}
+
+// target evaluates the condition and the id of an object or aggregate.
+func target(where, id *mapping.Expr, f formats.Fields) (string, bool, error) {
+	if where != nil {
+		if ok, err := where.Test(f); err != nil || !ok {
+			return "", false, err
+		}
+	}
+	s, err := id.Eval(f)
+	if err != nil {
+		return "", false, err
+	}
+	text, reject := mapping.KeyText(s)
+	if reject != nil {
+		return "", false, event.Rejectf(reject.Reason, "id %s: %s", id.Text(), reject.Message)
+	}
+	return text, true, nil
+}
+
+func putProperties(put *mapping.Put, f formats.Fields) ([]event.Property, error) {
+	props := make([]event.Property, 0, len(put.Values))
+	for i := range put.Values {
+		v := &put.Values[i]
+		s, err := v.Value.Eval(f)
+		if err != nil {
+			return nil, err
+		}
+		if s.Type == event.ScalarAbsent {
+			if !put.Snapshot {
+				continue
+			}
+			s.Type = event.ScalarNull
+		}
+		value, reject := mapping.ConvertValue(v.Kind, s)
+		if reject != nil {
+			return nil, event.Rejectf(reject.Reason, "property %s.%s: %s", put.Type, v.Property, reject.Message)
+		}
+		props = append(props, event.Property{Name: v.Property, Value: value})
+	}
+	return props, nil
+}
+
+func (t *ingestTask) stageContributions(f formats.Fields, at event.EventTime, tie event.Tie, place event.Place) (bool, error) {
+	used := false
+	for i, a := range t.config.Stage.Feeds {
+		c, wanted, err := contribution(a, f, at, tie, place)
+		if err != nil {
+			return used, err
+		}
+		if wanted {
+			used = true
+			body := t.arena.build(func(dst []byte) []byte { return event.AppendContribution(dst, &c) })
+			t.staged.rows = append(t.staged.rows, row{topic: t.config.Stage.FeedOutput[i], key: []byte(c.ID), body: body})
+		}
+	}
+	for _, a := range t.aggs {
+		c, wanted, err := contribution(a.agg, f, at, tie, place)
+		if err != nil {
+			return used, err
+		}
+		if wanted {
+			used = true
+			t.staged.fused = append(t.staged.fused, fusedContribution{agg: a, c: c})
+		}
+	}
+	return used, nil
+}
+
+func contribution(a *mapping.Aggregate, f formats.Fields, at event.EventTime, tie event.Tie, place event.Place) (event.Contribution, bool, error) {
+	c := event.Contribution{Time: at, Tie: tie, Place: place}
+	id, wanted, err := target(a.Where, a.ID, f)
+	if err != nil || !wanted {
+		return c, false, err
+	}
+	c.ID = id
+	c.Values = make([]event.Scalar, 0, a.Layout.Inputs())
+	for _, v := range a.Values {
+		if v.Input == nil {
+			continue
+		}
+		value, err := v.Input.Eval(f)
+		if err != nil {
+			return c, false, err
+		}
+		c.Values = append(c.Values, value)
+	}
+	if reject := a.Layout.Check(c.Values); reject != nil {
+		return c, false, event.Rejectf(reject.Reason, "aggregate %s: %s", a.StageName(), reject.Message)
+	}
+	return c, true, nil
+}
+
+// accept makes what was staged part of the epoch.
+func (t *ingestTask) accept() error {
+	s := &t.staged
+	t.counters.Events += s.events
+	t.counters.Repeats += s.repeats
+	t.counters.Filtered += s.filtered
+	if s.events > 0 {
+		t.watermark.Observe(s.highest)
+	}
+	for _, id := range s.ids {
+		t.repeats.add(id.ID, id.Content)
+	}
+	t.rows = append(t.rows, s.rows...)
+	for i := range s.fused {
+		if err := s.fused[i].agg.add(&s.fused[i].c); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *staged) reset() {
+	*s = staged{rows: s.rows[:0], fused: s.fused[:0], ids: s.ids[:0]}
+}
+
+// Barrier implements Task.
+func (t *ingestTask) Barrier(b Barrier) (*HandOver, error) {
+	if b.End {
+		t.watermark.End()
+	}
+	h, closings, err := t.core.barrier(&b)
+	if err != nil {
+		return nil, err
+	}
+	changes := h.changes
+	if t.repeats != nil {
+		c, expired := t.repeats.barrier(&b)
+		changes = append(changes, c...)
+		h.Expired = append(h.Expired, expired...)
+	}
+	rows := t.rows
+	h.DeadLetters, h.Watermark = t.dead, t.watermark.Value()
+	t.rows, t.dead, t.arena, t.recorded, t.hold = nil, nil, arena{}, b.Recorded, b.Hold
+	h.Quiet = h.Quiet && len(rows) == 0 && len(h.DeadLetters) == 0 && len(changes) == 0
+	h.Layer = state.NewLayer(changes)
+	h.Stream = func(at state.Reader, out func(Output) error, tombstone func([]byte) error) error {
+		for i := range rows {
+			if err := out(rows[i].output(&b)); err != nil {
+				return err
+			}
+		}
+		return t.core.stream(closings, &b, h.Expired, at, out, tombstone)
+	}
+	h.Counters = t.counters
+	return &h.HandOver, nil
+}
+
+// Halted implements Task.
+func (t *ingestTask) Halted() *event.Reject { return t.halted }
+
+func (r *row) output(b *Barrier) Output {
+	if !r.result {
+		return Output{Topic: r.topic, Key: r.key, Value: r.body}
+	}
+	v := event.AppendResultHead(make([]byte, 0, 20+len(r.body)), event.RowPut, b.Epoch, b.Recorded)
+	return Output{Topic: r.topic, Key: r.key, Value: append(v, r.body...)}
+}
+
+// arena keeps the encoded rows of an epoch in a few large pieces.
+type arena struct {
+	chunk []byte
+	size  int
+}
+
+const arenaChunk = 256 << 10
+
+type arenaMark struct{ length, size int }
+
+func (a *arena) mark() arenaMark { return arenaMark{len(a.chunk), a.size} }
+
+// release forgets what was built since the mark, unless a new piece was begun.
+func (a *arena) release(m arenaMark) {
+	if m.length <= len(a.chunk) && a.size-m.size == len(a.chunk)-m.length {
+		a.chunk = a.chunk[:m.length]
+	}
+	a.size = m.size
+}
+
+func (a *arena) build(appendTo func(dst []byte) []byte) []byte {
+	if cap(a.chunk)-len(a.chunk) < 512 {
+		a.chunk = make([]byte, 0, arenaChunk)
+	}
+	start := len(a.chunk)
+	a.chunk = appendTo(a.chunk)
+	out := a.chunk[start:len(a.chunk):len(a.chunk)]
+	a.size += len(out)
+	return out
+}
+
+// DecodeCounters reads the counters of a progress record.
+func DecodeCounters(raw json.RawMessage) (Counters, error) {
+	var c Counters
+	if len(raw) == 0 {
+		return c, nil
+	}
+	if err := json.Unmarshal(raw, &c); err != nil {
+		return c, fmt.Errorf("%w: counters in the progress record: %w", event.ErrCorrupt, err)
+	}
+	return c, nil
+}

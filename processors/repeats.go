@@ -1,0 +1,91 @@
+package processors
+
+import (
+	"strings"
+
+	"github.com/forge-platform/strom/event"
+	"github.com/forge-platform/strom/state"
+)
+
+// bucketsPerHorizon divides a horizon into time buckets. An id is forgotten
+// with its bucket, so it is known for at least the horizon and at most one
+// bucket longer.
+const bucketsPerHorizon = 8
+
+// repeats knows the event ids of a stream within its horizon. Time here is
+// recorded time: an id belongs to the bucket of the barrier that ended its epoch.
+type repeats struct {
+	state   state.Reader
+	width   int64 // of a bucket, microseconds
+	horizon int64
+
+	now       event.RecordedTime
+	fresh     map[string]uint64 // ids of the epoch under way
+	order     []state.SeenID    // the same, in arrival order
+	committed map[string]uint64 // ids of the epoch before: most repeats are close
+	scratch   []byte
+}
+
+func newRepeats(r state.Reader, horizon int64) *repeats {
+	return &repeats{
+		state: r, horizon: horizon, width: max(1, horizon/bucketsPerHorizon),
+		now: event.RecordedUnknown, fresh: map[string]uint64{},
+	}
+}
+
+func (r *repeats) bucket(t event.RecordedTime) int64 {
+	if t == event.RecordedUnknown {
+		return 0
+	}
+	return event.FloorDiv(int64(t), r.width)
+}
+
+// seen looks an id up; content is the hash that it first came with.
+func (r *repeats) seen(id string) (content uint64, ok bool, err error) {
+	if h, ok := r.fresh[id]; ok {
+		return h, true, nil
+	}
+	if h, ok := r.committed[id]; ok {
+		return h, true, nil
+	}
+	newest := r.bucket(r.now)
+	for b := newest; b >= newest-bucketsPerHorizon; b-- {
+		r.scratch = state.IDKey(r.scratch[:0], b, id)
+		raw, ok, err := r.state.Get(r.scratch)
+		if err != nil {
+			return 0, false, err
+		}
+		if ok {
+			h, err := state.DecodeIDValue(raw)
+			return h, err == nil, err
+		}
+	}
+	return 0, false, nil
+}
+
+func (r *repeats) add(id string, content uint64) {
+	id = strings.Clone(id)
+	r.fresh[id] = content
+	r.order = append(r.order, state.SeenID{ID: id, Content: content})
+}
+
+// barrier hands the epoch's ids over and expires buckets.
+func (r *repeats) barrier(b *Barrier) (changes []state.Change, expired []state.Range) {
+	if len(r.order) > 0 {
+		changes = append(changes, state.Change{
+			Key:   state.IDBlockKey(r.bucket(b.Recorded), b.Epoch),
+			Value: state.AppendIDBlock(nil, r.order),
+		})
+	}
+	oldest := r.bucket(b.Recorded) - bucketsPerHorizon
+	if before := r.bucket(r.now) - bucketsPerHorizon; r.now != event.RecordedUnknown && oldest > before {
+		// The blocks expire as keys of the changelog; the ids behind them only
+		// in the store.
+		expired = append(expired,
+			state.Range{From: state.IDBucketRange(before - 1).From, To: state.IDBucketRange(oldest - 1).To},
+			state.IDBlockRange(oldest-1))
+	}
+	r.committed, r.fresh, r.order = r.fresh, map[string]uint64{}, nil
+	r.now = b.Recorded
+	return changes, expired
+}

@@ -1,0 +1,238 @@
+package state
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/bloom"
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/forge-platform/strom/event"
+)
+
+// Identity names the task that a state directory belongs to. It is written
+// when the directory is made and compared at every opening.
+type Identity struct {
+	V          int              `json:"v"`
+	Pipeline   string           `json:"pipeline"`
+	Generation event.Generation `json:"generation"`
+	Stage      string           `json:"stage"`
+	Partition  event.Partition  `json:"partition"`
+	// Cluster is the Kafka cluster's id: a directory is of no use elsewhere.
+	Cluster string `json:"cluster"`
+}
+
+const (
+	identityVersion = 1
+	identityFile    = "STROM-TASK.json"
+)
+
+// ForeignError says that a state directory belongs to somebody else.
+type ForeignError struct {
+	Dir        string
+	Want, Have Identity
+}
+
+// Error says what to do as well.
+func (e *ForeignError) Error() string {
+	return fmt.Sprintf("state directory %s belongs to %s, not to %s; name another directory with --data-dir, or remove this one if that pipeline is gone",
+		e.Dir, e.Have.describe(), e.Want.describe())
+}
+
+func (i Identity) describe() string {
+	return fmt.Sprintf("pipeline %q generation %s, stage %q, partition %s, cluster %q", i.Pipeline, i.Generation, i.Stage, i.Partition, i.Cluster)
+}
+
+// PebbleOptions are the settings of a Pebble store; the zero value is the default.
+type PebbleOptions struct {
+	// FS is where the files live; nil: the machine's file system.
+	FS vfs.FS
+	// CacheBytes bounds the block cache; 0: 64 MiB. Ignored when Cache is set.
+	CacheBytes int64
+	// Cache is shared by the stores of one process.
+	Cache *pebble.Cache
+}
+
+// Pebble is a Store on disk.
+type Pebble struct {
+	db  *pebble.DB
+	dir string
+}
+
+// OpenPebble opens the store in dir, creating it if need be. A directory of
+// another task gives a *ForeignError. Files that Pebble finds corrupt give an
+// error that wraps event.ErrCorrupt: the caller wipes and rebuilds.
+func OpenPebble(dir string, id Identity, o PebbleOptions) (*Pebble, error) {
+	if o.FS == nil {
+		o.FS = vfs.Default
+	}
+	id.V = identityVersion
+	if err := o.FS.MkdirAll(dir, 0o750); err != nil {
+		return nil, fmt.Errorf("make state directory %s: %w", dir, err)
+	}
+	if err := checkIdentity(o.FS, dir, id); err != nil {
+		return nil, err
+	}
+	cache := o.Cache
+	if cache == nil {
+		size := o.CacheBytes
+		if size == 0 {
+			size = 64 << 20
+		}
+		cache = pebble.NewCache(size)
+		defer cache.Unref()
+	}
+	opts := &pebble.Options{FS: o.FS, Cache: cache, Logger: quiet{}, MemTableSize: 16 << 20}
+	for i := range opts.Levels {
+		opts.Levels[i].FilterPolicy = bloom.FilterPolicy(10)
+	}
+	db, err := pebble.Open(o.FS.PathJoin(dir, "db"), opts)
+	if err != nil {
+		if pebble.IsCorruptionError(err) {
+			return nil, fmt.Errorf("open state %s: %w: %w", dir, event.ErrCorrupt, err)
+		}
+		return nil, fmt.Errorf("open state %s: %w", dir, err)
+	}
+	return &Pebble{db: db, dir: dir}, nil
+}
+
+func checkIdentity(fsys vfs.FS, dir string, want Identity) error {
+	path := fsys.PathJoin(dir, identityFile)
+	raw, err := readAll(fsys, path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return writeIdentity(fsys, path, want)
+	}
+	if err != nil {
+		return fmt.Errorf("read %s: %w", path, err)
+	}
+	var have Identity
+	if err := json.Unmarshal(raw, &have); err != nil {
+		return fmt.Errorf("%w: %s is not readable (%w); remove the directory, the state is rebuilt from Kafka", event.ErrCorrupt, path, err)
+	}
+	if have != want {
+		return &ForeignError{Dir: dir, Want: want, Have: have}
+	}
+	return nil
+}
+
+func writeIdentity(fsys vfs.FS, path string, id Identity) error {
+	raw, err := json.MarshalIndent(id, "", "  ")
+	if err != nil {
+		return fmt.Errorf("encode %s: %w", path, err)
+	}
+	f, err := fsys.Create(path, vfs.WriteCategoryUnspecified)
+	if err != nil {
+		return fmt.Errorf("create %s: %w", path, err)
+	}
+	if _, err = f.Write(raw); err == nil {
+		err = f.Sync()
+	}
+	return errors.Join(err, f.Close())
+}
+
+func readAll(fsys vfs.FS, path string) ([]byte, error) {
+	f, err := fsys.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	var buf bytes.Buffer
+	_, err = buf.ReadFrom(f)
+	return buf.Bytes(), err
+}
+
+// RemoveDir removes a state directory, so that the next opening rebuilds it.
+func RemoveDir(dir string) error {
+	if _, err := os.Stat(filepath.Join(dir, identityFile)); err != nil {
+		return fmt.Errorf("%s is no state directory: %w", dir, err)
+	}
+	return os.RemoveAll(dir)
+}
+
+// Get implements Reader.
+func (p *Pebble) Get(key []byte) ([]byte, bool, error) {
+	v, closer, err := p.db.Get(key)
+	if errors.Is(err, pebble.ErrNotFound) {
+		return nil, false, nil
+	}
+	if err != nil {
+		return nil, false, fmt.Errorf("read state %s: %w", p.dir, err)
+	}
+	out := bytes.Clone(v)
+	if out == nil {
+		out = []byte{}
+	}
+	return out, true, closer.Close()
+}
+
+// Scan implements Reader.
+func (p *Pebble) Scan(r Range, fn func(key, value []byte) (bool, error)) (err error) {
+	it, err := p.db.NewIter(&pebble.IterOptions{LowerBound: r.From, UpperBound: r.To})
+	if err != nil {
+		return fmt.Errorf("scan state %s: %w", p.dir, err)
+	}
+	defer func() { err = errors.Join(err, it.Close()) }()
+	for ok := it.First(); ok; ok = it.Next() {
+		if more, err := fn(it.Key(), it.Value()); err != nil || !more {
+			return err
+		}
+	}
+	return it.Error()
+}
+
+// Apply implements Store. It does not sync: Kafka is the truth, and the write
+// ahead log keeps batches in order, so that a power loss leaves an earlier
+// barrier to catch up from.
+func (p *Pebble) Apply(b *Batch) error {
+	batch := p.db.NewBatch()
+	defer batch.Close()
+	if err := applyBatch(pebbleWriter{batch}, b); err != nil {
+		return err
+	}
+	if err := batch.Commit(pebble.NoSync); err != nil {
+		return fmt.Errorf("write state %s: %w", p.dir, err)
+	}
+	return nil
+}
+
+// Position implements Store.
+func (p *Pebble) Position() (event.Offset, error) {
+	v, ok, err := p.Get(positionKey())
+	if err != nil {
+		return event.OffsetNone, err
+	}
+	return decodePosition(v, ok)
+}
+
+// Wipe implements Store.
+func (p *Pebble) Wipe() error {
+	if err := p.db.DeleteRange([]byte{0}, []byte{0xff}, pebble.Sync); err != nil {
+		return fmt.Errorf("wipe state %s: %w", p.dir, err)
+	}
+	return nil
+}
+
+// Close implements Store.
+func (p *Pebble) Close() error { return p.db.Close() }
+
+type pebbleWriter struct{ b *pebble.Batch }
+
+func (w pebbleWriter) set(key, value []byte) error { return w.b.Set(key, value, nil) }
+func (w pebbleWriter) remove(key []byte) error     { return w.b.Delete(key, nil) }
+func (w pebbleWriter) removeRange(r Range) error   { return w.b.DeleteRange(r.From, r.To, nil) }
+
+// quiet keeps Pebble's own chatter out of the log; its errors come back from
+// the calls that meet them.
+type quiet struct{}
+
+func (quiet) Infof(string, ...any)  {}
+func (quiet) Errorf(string, ...any) {}
+func (quiet) Fatalf(format string, args ...any) {
+	panic(fmt.Sprintf("pebble: "+format, args...)) //nolint:forbidigo // Pebble calls this where it cannot go on, and must not return
+}

@@ -1,0 +1,69 @@
+package state
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"github.com/forge-platform/strom/event"
+)
+
+// ProgressVersion is the version of the progress record's format.
+const ProgressVersion = 1
+
+// Progress is what a task knows of itself at a barrier, besides its state. It
+// is the last record of the task in every changelog transaction.
+type Progress struct {
+	V        int                `json:"v"`
+	Epoch    event.Epoch        `json:"epoch"`
+	Recorded event.RecordedTime `json:"recorded"`
+	// Offsets holds the next offset to read of each input topic.
+	Offsets map[string]event.Offset `json:"offsets"`
+	// Watermark is the one that the task's own input justifies; a source
+	// task's only.
+	Watermark event.Watermark `json:"watermark"`
+	// Announced is the watermark of the task's stream as announced with
+	// Epoch: by it windows were closed.
+	Announced event.Watermark `json:"announced"`
+	// Parked is the number of the last window ever parked.
+	Parked uint64 `json:"parked"`
+	// Counters is the task's own, kept as it wrote it.
+	Counters json.RawMessage `json:"counters,omitempty"`
+	// Mapping is the version of the mapping that the epoch ran under.
+	Mapping string `json:"mapping"`
+	// Member is the transactional id that committed the epoch.
+	Member string `json:"member"`
+}
+
+// InitialProgress is where a task stands before its first barrier.
+func InitialProgress() Progress {
+	return Progress{
+		V: ProgressVersion, Recorded: event.RecordedUnknown,
+		Watermark: event.WatermarkUnknown, Announced: event.WatermarkUnknown,
+	}
+}
+
+// Encode gives the progress record's value.
+func (p *Progress) Encode() ([]byte, error) {
+	p.V = ProgressVersion
+	b, err := json.Marshal(p)
+	if err != nil {
+		return nil, fmt.Errorf("encode progress: %w", err)
+	}
+	return b, nil
+}
+
+// ReadProgress reads the progress record from a store; ok is false for a store
+// that has none.
+func ReadProgress(r Reader) (p Progress, ok bool, err error) {
+	raw, ok, err := r.Get([]byte{KeyProgress})
+	if err != nil || !ok {
+		return InitialProgress(), false, err
+	}
+	if err := json.Unmarshal(raw, &p); err != nil {
+		return p, false, fmt.Errorf("%w: progress record: %w", event.ErrCorrupt, err)
+	}
+	if p.V != ProgressVersion {
+		return p, false, fmt.Errorf("%w: progress record version %d, this build knows %d", event.ErrVersion, p.V, ProgressVersion)
+	}
+	return p, true, nil
+}
