@@ -106,7 +106,7 @@ func (s *session) commit(n event.Epoch, waiting map[event.Partition]*handed) err
 	acks := make([]ackJSON, 0, len(order))
 	for _, p := range order {
 		h := waiting[p]
-		acks = append(acks, ackOf(h.task.ack(h.reached), h.task.barrier.offsets))
+		acks = append(acks, ackOf(h.reached.Ack(h.task.id, h.task.answered.Load()), h.task.barrier.offsets))
 	}
 	if err := c.acknowledge(n, acks); err != nil {
 		return c.abort(err)
@@ -164,13 +164,6 @@ func (t *task) nextBarrier(r *processors.Reached, member string) barrierState {
 		b.progress.Counters = raw
 	}
 	return b
-}
-
-func (t *task) ack(r *processors.Reached) processors.Ack {
-	return processors.Ack{
-		Task: t.id, Epoch: r.Barrier.Epoch, Watermark: r.Watermark, Next: r.Next, Idle: r.Idle, AtEnd: r.AtEnd,
-		Quiet: r.Quiet && r.Next.None, Halted: r.Halted, Parked: r.Parked, Answered: t.answered.Load(), Counters: r.Counters,
-	}
 }
 
 // apply writes a committed epoch into the task's store.

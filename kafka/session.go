@@ -101,7 +101,7 @@ func (s *session) broken() error {
 
 // clock is what tasks may know of time.
 func (s *session) clock() processors.Clock {
-	return processors.Clock{Log: s.engine.topology.Plan.Epoch.Clock == mapping.ClockLog, Now: wallClock()}
+	return processors.Clock{ByRecord: s.engine.topology.Plan.Epoch.Clock == mapping.ClockLog, Now: wallClock()}
 }
 
 // deliver gives what a poll brought to the tasks. It does not block: the poll

@@ -96,7 +96,7 @@ func newIngestTask(c TaskConfig) (*ingestTask, error) {
 
 // Feed implements Task.
 func (t *ingestTask) Feed(_ int, records []Record, now Clock) (int, error) {
-	if t.recorded == event.RecordedUnknown && !now.Log {
+	if t.recorded == event.RecordedUnknown && !now.ByRecord {
 		return 0, nil // nothing can be judged before the first barrier
 	}
 	for i := range records {
@@ -209,13 +209,13 @@ func (t *ingestTask) eventTime(f formats.Fields) (event.EventTime, error) {
 // away for a while does not take its backlog for the future.
 func (t *ingestTask) checkAhead(at event.EventTime, r *Record, now Clock) error {
 	from := int64(t.recorded)
-	if now.Log {
+	if now.ByRecord {
 		from = int64(r.Timestamp)
 	}
 	if int64(at) <= event.SaturatingAdd(from, t.stream.MaxAhead) {
 		return nil
 	}
-	if !now.Log && int64(at) <= event.SaturatingAdd(int64(now.Now), t.stream.MaxAhead) {
+	if !now.ByRecord && int64(at) <= event.SaturatingAdd(int64(now.Now), t.stream.MaxAhead) {
 		return errWait
 	}
 	return event.Rejectf(event.ReasonAhead, "the event time %s lies further ahead than max_ahead allows (%s)", at, event.EventTime(from))

@@ -157,13 +157,17 @@ type Task interface {
 	Waiting() []ReadBack
 }
 
-// Clock is what a source task may know of time: the recorded time of the last
-// barrier, and whether the record at hand can still be judged by it.
+// Clock is what a source task may know of time besides the barriers.
 type Clock struct {
-	// Log is true under epoch.clock: log: the record's own timestamp bounds
-	// how far ahead an event may lie.
-	Log bool
-	// Now is the clock on the wall, for one decision only: whether a record
-	// that lies too far ahead of the last barrier waits for the next one.
+	// ByRecord: a record's own timestamp bounds how far ahead its event may
+	// lie (epoch.clock: log, and `strom try`). Else R of the barrier before does.
+	ByRecord bool
+	// Now is the clock on the wall, for two decisions that change which epoch
+	// a record falls in, and nothing else: whether a record that lies too far
+	// ahead of the last barrier waits for the next one, and whether a
+	// partition has been quiet for long enough to be idle.
 	Now event.RecordedTime
 }
+
+// NoTimestamp is the timestamp of a record that has none: no bound applies.
+const NoTimestamp = event.OpenEnd
