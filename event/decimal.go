@@ -2,9 +2,10 @@ package event
 
 import (
 	"math"
-	"math/big"
 	"math/bits"
 	"strconv"
+
+	"github.com/cockroachdb/apd/v3"
 )
 
 // Decimal is an exact decimal number: a coefficient times a power of ten. It
@@ -32,7 +33,7 @@ type Decimal struct {
 	//	scale >= 0
 	//	scale == 0  ||  coefficient % 10 != 0
 	//	wide == nil ||  coef == 0 && wide does not fit an int64
-	wide  *big.Int
+	wide  *apd.BigInt
 	coef  int64
 	scale int32
 }
@@ -182,7 +183,7 @@ func (d Decimal) Add(e Decimal) Decimal {
 		}
 	}
 	scale := max(d.scale, e.scale)
-	return lowest(new(big.Int).Add(d.coefAt(scale), e.coefAt(scale)), scale)
+	return lowest(new(apd.BigInt).Add(d.coefAt(scale), e.coefAt(scale)), scale)
 }
 
 // addAligned adds numbers of different scales, if that fits 64 bits.
@@ -216,7 +217,7 @@ func (d Decimal) Neg() Decimal {
 		return d
 	}
 	// -(2^63) narrows and 2^63 widens: both are decided by lowest.
-	return lowest(new(big.Int).Neg(d.coefAt(d.scale)), d.scale)
+	return lowest(new(apd.BigInt).Neg(d.coefAt(d.scale)), d.scale)
 }
 
 // MulInt returns d × n.
@@ -226,7 +227,7 @@ func (d Decimal) MulInt(n int64) Decimal {
 			return narrow(p, d.scale)
 		}
 	}
-	return lowest(new(big.Int).Mul(d.coefAt(d.scale), big.NewInt(n)), d.scale)
+	return lowest(new(apd.BigInt).Mul(d.coefAt(d.scale), apd.NewBigInt(n)), d.scale)
 }
 
 // Div returns d / n, rounded half to even at 20 significant digits; a quotient
@@ -269,7 +270,7 @@ func divExact(d Decimal, n int64) (Decimal, bool) {
 }
 
 func divWide(d Decimal, n int64) Decimal {
-	num, den := new(big.Int).Abs(d.coefAt(d.scale)), new(big.Int).Abs(big.NewInt(n))
+	num, den := new(apd.BigInt).Abs(d.coefAt(d.scale)), new(apd.BigInt).Abs(apd.NewBigInt(n))
 	if num.Sign() == 0 {
 		return Decimal{}
 	}
@@ -282,9 +283,9 @@ func divWide(d Decimal, n int64) Decimal {
 	}
 	switch r.Lsh(r, 1).Cmp(by) {
 	case 1:
-		q.Add(q, big.NewInt(1))
+		q.Add(q, apd.NewBigInt(1))
 	case 0:
-		q.Add(q, big.NewInt(int64(q.Bit(0))))
+		q.Add(q, apd.NewBigInt(int64(q.Bit(0))))
 	}
 	if (d.Sign() < 0) != (n < 0) {
 		q.Neg(q)
@@ -293,28 +294,28 @@ func divWide(d Decimal, n int64) Decimal {
 }
 
 // quotient divides num × 10^shift by den; by is what was divided by.
-func quotient(num, den *big.Int, shift int) (q, r, by *big.Int) {
+func quotient(num, den *apd.BigInt, shift int) (q, r, by *apd.BigInt) {
 	by = den
 	if shift >= 0 {
-		num = new(big.Int).Mul(num, bigPow10(shift))
+		num = new(apd.BigInt).Mul(num, bigPow10(shift))
 	} else {
-		by = new(big.Int).Mul(den, bigPow10(-shift))
+		by = new(apd.BigInt).Mul(den, bigPow10(-shift))
 	}
-	q, r = new(big.Int).QuoRem(num, by, new(big.Int))
+	q, r = new(apd.BigInt).QuoRem(num, by, new(apd.BigInt))
 	return q, r, by
 }
 
 // coefAt returns the coefficient that the number has at a scale that is at
 // least its own. The result may be d's own: it is not to be changed.
-func (d Decimal) coefAt(scale int32) *big.Int {
+func (d Decimal) coefAt(scale int32) *apd.BigInt {
 	x := d.wide
 	if x == nil {
-		x = big.NewInt(d.coef)
+		x = apd.NewBigInt(d.coef)
 	}
 	if scale == d.scale {
 		return x
 	}
-	return new(big.Int).Mul(x, bigPow10(int(scale-d.scale)))
+	return new(apd.BigInt).Mul(x, bigPow10(int(scale-d.scale)))
 }
 
 // narrow builds a number from 64 bits.
@@ -330,7 +331,7 @@ func narrow(coef int64, scale int32) Decimal {
 }
 
 // lowest builds a number from any coefficient and scale; it takes x over.
-func lowest(x *big.Int, scale int32) Decimal {
+func lowest(x *apd.BigInt, scale int32) Decimal {
 	if x.Sign() == 0 {
 		return Decimal{}
 	}
@@ -341,7 +342,7 @@ func lowest(x *big.Int, scale int32) Decimal {
 	// What 10^n divides, 2^n divides: most coefficients end the loop at once.
 	for _, step := range [...]int32{9, 1} {
 		for scale >= step && x.TrailingZeroBits() >= uint(step) {
-			q, r := new(big.Int).QuoRem(x, big.NewInt(pow10[step]), new(big.Int))
+			q, r := new(apd.BigInt).QuoRem(x, apd.NewBigInt(pow10[step]), new(apd.BigInt))
 			if r.Sign() != 0 {
 				break
 			}
@@ -354,14 +355,14 @@ func lowest(x *big.Int, scale int32) Decimal {
 	return Decimal{wide: x, scale: scale}
 }
 
-func bigPow10(n int) *big.Int {
+func bigPow10(n int) *apd.BigInt {
 	if n < len(pow10) {
-		return big.NewInt(pow10[n])
+		return apd.NewBigInt(pow10[n])
 	}
-	return new(big.Int).Exp(big.NewInt(10), big.NewInt(int64(n)), nil)
+	return new(apd.BigInt).Exp(apd.NewBigInt(10), apd.NewBigInt(int64(n)), nil)
 }
 
-func decimalDigits(x *big.Int) int { return len(x.Append(nil, 10)) }
+func decimalDigits(x *apd.BigInt) int { return len(x.Append(nil, 10)) }
 
 func magnitude(a int64) uint64 {
 	if a < 0 {

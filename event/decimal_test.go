@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/cockroachdb/apd/v3"
 	"pgregory.net/rapid"
 
 	"github.com/forge-platform/strom/event/wire"
@@ -51,7 +52,7 @@ func checkLowest(t fataler, d Decimal) {
 	if d.coef != 0 || d.wide.IsInt64() {
 		t.Fatalf("wide without need: %+v", d)
 	}
-	if d.scale > 0 && new(big.Int).Rem(d.wide, big.NewInt(10)).Sign() == 0 {
+	if d.scale > 0 && new(apd.BigInt).Rem(d.wide, apd.NewBigInt(10)).Sign() == 0 {
 		t.Fatalf("not in lowest terms: %+v", d)
 	}
 }
@@ -355,7 +356,7 @@ func TestDecimalBytesReadBack(t *testing.T) {
 		if err != nil || rd.Close() != nil || !got.Equal(d) {
 			rt.Fatalf("%s: got %s, %v", d, got, err)
 		}
-		for cut := range len(b) {
+		for cut := range b {
 			if _, err := ReadDecimal(wire.NewReader(b[:cut])); !errors.Is(err, ErrCorrupt) {
 				rt.Fatalf("%s cut after %d bytes: %v", d, cut, err)
 			}
@@ -396,8 +397,8 @@ func TestDecimalFastPathAllocatesNothing(t *testing.T) {
 		}
 		buf = d.AppendText(buf[:0])
 		buf = AppendDecimal(buf[:0], d)
-		if d, err = ReadDecimal(wire.NewReader(buf)); err != nil {
-			t.Fatal(err)
+		if back, err := ReadDecimal(wire.NewReader(buf)); err != nil || back != d {
+			t.Fatal(back, err)
 		}
 	}); n != 0 {
 		t.Fatalf("%v allocations", n)

@@ -3,9 +3,10 @@ package event
 import (
 	"fmt"
 	"math"
-	"math/big"
 	"strconv"
 	"strings"
+
+	"github.com/cockroachdb/apd/v3"
 )
 
 // The limits of a number that an event may carry. They bound the memory that
@@ -221,7 +222,7 @@ func (n number) decimal() Decimal {
 			return Decimal{coef: int64(v), scale: int32(scale)}
 		}
 	}
-	x, _ := new(big.Int).SetString(n.whole+n.frac, 10) // nothing but digits: cannot fail
+	x, _ := new(apd.BigInt).SetString(n.whole+n.frac, 10) // nothing but digits: cannot fail
 	if n.neg {
 		x.Neg(x)
 	}

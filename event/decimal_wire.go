@@ -2,7 +2,8 @@ package event
 
 import (
 	"fmt"
-	"math/big"
+
+	"github.com/cockroachdb/apd/v3"
 
 	"github.com/forge-platform/strom/event/wire"
 )
@@ -50,7 +51,7 @@ func ReadDecimal(rd *wire.Reader) (Decimal, error) {
 		if len(b) > maxCanonical/2 { // a byte holds more than two digits
 			return Decimal{}, fmt.Errorf("%w: a decimal of %d bytes", ErrCorrupt, len(b))
 		}
-		x := new(big.Int).SetBytes(b)
+		x := new(apd.BigInt).SetBytes(b)
 		if head&3 == decimalWideLess {
 			x.Neg(x)
 		}

@@ -223,7 +223,7 @@ func appendScalar(dst []byte, s *Scalar) []byte {
 	case ScalarText, ScalarJSON:
 		return wire.AppendString(dst, s.Text)
 	case ScalarNumber:
-		return wire.AppendString(dst, s.Num.String())
+		return AppendDecimal(dst, s.Num)
 	case ScalarBool:
 		if s.Bool {
 			return append(dst, 1)
@@ -240,7 +240,7 @@ func readScalar(rd *wire.Reader) (Scalar, error) {
 	case ScalarText, ScalarJSON:
 		s.Text = rd.String()
 	case ScalarNumber:
-		n, err := ParseDecimal(string(rd.Bytes()))
+		n, err := ReadDecimal(rd)
 		if err != nil && rd.Err() == nil {
 			return s, fmt.Errorf("%w: %w", ErrCorrupt, err)
 		}

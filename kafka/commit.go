@@ -106,7 +106,7 @@ func (s *session) commit(n event.Epoch, waiting map[event.Partition]*handed) err
 	acks := make([]ackJSON, 0, len(order))
 	for _, p := range order {
 		h := waiting[p]
-		acks = append(acks, ackOf(h.reached.Ack(h.task.id, h.task.answered.Load()), h.task.barrier.offsets))
+		acks = append(acks, ackOf(h.reached.Ack(h.task.id, h.task.answeredUpTo()), h.task.barrier.offsets))
 	}
 	if err := c.acknowledge(n, acks); err != nil {
 		return c.abort(err)
@@ -138,7 +138,7 @@ func (s *session) awaitAnswers(waiting map[event.Partition]*handed) error {
 		s.mu.Unlock()
 		done := true
 		for _, h := range waiting {
-			done = done && h.task.answered.Load() >= h.reached.Parked
+			done = done && h.task.answeredUpTo() >= h.reached.Barrier.Epoch
 		}
 		if done {
 			return nil

@@ -38,7 +38,7 @@ type controlRecord struct {
 	Recorded    event.RecordedTime         `json:"recorded,omitempty"`
 	Watermarks  map[string]event.Watermark `json:"watermarks,omitempty"`
 	Idle        []taskJSON                 `json:"idle,omitempty"`
-	Granted     []grantJSON                `json:"granted,omitempty"`
+	Granted     event.Epoch                `json:"granted,omitempty"`
 	Mapping     string                     `json:"mapping,omitempty"`
 	Hold        bool                       `json:"hold,omitempty"`
 	End         bool                       `json:"end,omitempty"`
@@ -55,24 +55,20 @@ type taskJSON struct {
 	Partition event.Partition `json:"partition"`
 }
 
-type grantJSON struct {
-	taskJSON
-	UpTo uint64 `json:"up_to"`
-}
-
 type ackJSON struct {
 	Partition event.Partition         `json:"partition"`
 	Offsets   map[string]event.Offset `json:"offsets,omitempty"`
 	Watermark *event.Watermark        `json:"watermark,omitempty"`
 	// Next is the timestamp of the next record; absent when not known or none.
-	Next     *event.EventTime     `json:"next,omitempty"`
-	NoNext   bool                 `json:"no_next,omitempty"`
-	Idle     bool                 `json:"idle,omitempty"`
-	AtEnd    bool                 `json:"at_end,omitempty"`
-	Quiet    bool                 `json:"quiet,omitempty"`
-	Halted   string               `json:"halted,omitempty"`
-	Parked   uint64               `json:"parked,omitempty"`
-	Answered uint64               `json:"answered,omitempty"`
+	Next   *event.EventTime `json:"next,omitempty"`
+	NoNext bool             `json:"no_next,omitempty"`
+	Idle   bool             `json:"idle,omitempty"`
+	AtEnd  bool             `json:"at_end,omitempty"`
+	Quiet  bool             `json:"quiet,omitempty"`
+	Halted string           `json:"halted,omitempty"`
+	// Waiting windows are parked; Answered is the epoch up to which all are answered.
+	Waiting  int                  `json:"waiting,omitempty"`
+	Answered event.Epoch          `json:"answered,omitempty"`
 	Counters *processors.Counters `json:"counters,omitempty"`
 }
 
@@ -99,13 +95,10 @@ func decodeControl(b []byte) (controlRecord, error) {
 func encodeAnnouncement(a processors.Announcement, who string) ([]byte, error) {
 	r := controlRecord{
 		Kind: kindBarrier, Epoch: a.Epoch, Recorded: a.Recorded, Watermarks: a.Watermarks,
-		Mapping: a.Mapping, Hold: a.Hold, End: a.End, Coordinator: who,
+		Granted: a.Granted, Mapping: a.Mapping, Hold: a.Hold, End: a.End, Coordinator: who,
 	}
 	for _, t := range a.Idle {
 		r.Idle = append(r.Idle, taskJSON(t))
-	}
-	for t, n := range a.Granted {
-		r.Granted = append(r.Granted, grantJSON{taskJSON(t), n})
 	}
 	return encodeControl(r)
 }
@@ -113,7 +106,7 @@ func encodeAnnouncement(a processors.Announcement, who string) ([]byte, error) {
 func (r *controlRecord) announcement() processors.Announcement {
 	a := processors.Announcement{
 		Epoch: r.Epoch, Recorded: r.Recorded, Watermarks: r.Watermarks, Mapping: r.Mapping,
-		Hold: r.Hold, End: r.End, Granted: map[processors.TaskID]uint64{},
+		Hold: r.Hold, End: r.End, Granted: r.Granted,
 	}
 	if a.Watermarks == nil {
 		a.Watermarks = map[string]event.Watermark{}
@@ -121,16 +114,13 @@ func (r *controlRecord) announcement() processors.Announcement {
 	for _, t := range r.Idle {
 		a.Idle = append(a.Idle, processors.TaskID(t))
 	}
-	for _, g := range r.Granted {
-		a.Granted[processors.TaskID(g.taskJSON)] = g.UpTo
-	}
 	return a
 }
 
 func ackOf(a processors.Ack, offsets map[string]event.Offset) ackJSON {
 	j := ackJSON{
 		Partition: a.Task.Partition, Offsets: offsets, NoNext: a.Next.Known && a.Next.None,
-		Idle: a.Idle, AtEnd: a.AtEnd, Quiet: a.Quiet, Halted: a.Halted, Parked: a.Parked, Answered: a.Answered,
+		Idle: a.Idle, AtEnd: a.AtEnd, Quiet: a.Quiet, Halted: a.Halted, Waiting: a.Waiting, Answered: a.Answered,
 	}
 	if a.Watermark != event.WatermarkUnknown {
 		j.Watermark = &a.Watermark
@@ -148,7 +138,7 @@ func (j *ackJSON) ack(r *controlRecord) processors.Ack {
 	a := processors.Ack{
 		Task: processors.TaskID{Stage: r.Stage, Partition: j.Partition}, Epoch: r.Epoch,
 		Watermark: event.WatermarkUnknown, Next: j.next(), Idle: j.Idle, AtEnd: j.AtEnd, Quiet: j.Quiet,
-		Halted: j.Halted, Parked: j.Parked, Answered: j.Answered,
+		Halted: j.Halted, Waiting: j.Waiting, Answered: j.Answered,
 	}
 	if j.Watermark != nil {
 		a.Watermark = *j.Watermark

@@ -55,8 +55,7 @@ type task struct {
 
 	inChannel atomic.Int64 // bytes of records on their way through goka
 	inRunner  atomic.Int64 // bytes of records that the runner holds
-	answered  atomic.Uint64
-	parked    atomic.Uint64
+	answered  atomic.Int64 // epoch up to which what is parked is answered
 	committed atomic.Int64
 	// barrier is the committer's own: what the last committed barrier of this
 	// task says, for epochs that it takes no part in.
@@ -98,6 +97,8 @@ func (s *session) broken() error {
 	defer s.mu.Unlock()
 	return s.err
 }
+
+func (t *task) answeredUpTo() event.Epoch { return event.Epoch(t.answered.Load()) }
 
 // clock is what tasks may know of time.
 func (s *session) clock() processors.Clock {
@@ -229,14 +230,14 @@ func (t *task) step(it *item) error {
 		t.inChannel.Add(-int64(it.slab.Bytes))
 		t.runner.Push(it.slab, now)
 	case it.announced != nil:
-		if err := t.runner.Announce(it.announced.For(t.id)); err != nil {
+		if err := t.runner.Announce(it.announced.Barrier()); err != nil {
 			return err
 		}
 	case it.answers != nil:
 		if err := t.runner.Task().Answer(it.answers); err != nil {
 			return err
 		}
-		t.answered.Store(t.runner.Task().Answered())
+		t.answered.Store(int64(t.runner.Task().Answered()))
 		t.session.wakeCommitter()
 	}
 	reached, err := t.runner.Advance(now)
@@ -259,8 +260,7 @@ func (t *task) handOver(r *processors.Reached) {
 	s := t.session
 	s.engine.config.At("handover")
 	t.view.Begin(r.Layer)
-	t.parked.Store(r.Parked)
-	t.answered.Store(t.runner.Task().Answered())
+	t.answered.Store(int64(t.runner.Task().Answered()))
 	t.told, t.toldEpoch = r.Next, r.Barrier.Epoch
 	if len(r.ReadBacks) > 0 {
 		s.engine.asks.ask(t, r.ReadBacks)

@@ -294,8 +294,7 @@ func (t *task) makeRunner(ctx context.Context, adm *kadm.Client, progress state.
 		Task: logic, Stage: stage, Epoch: progress.Epoch, Offsets: []event.Offset{t.start}, Upstream: upstream,
 		Log: s.engine.topology.Plan.Epoch.Clock == mapping.ClockLog, Started: wallClock(),
 	})
-	t.parked.Store(progress.Parked)
-	t.answered.Store(logic.Answered())
+	t.answered.Store(int64(logic.Answered()))
 	return t.firstSlab(ctx, adm)
 }
 
@@ -414,6 +413,7 @@ func (t *task) adoptedAck() processors.Ack {
 	t.told, t.toldEpoch = next, t.barrier.epoch
 	return processors.Ack{
 		Task: t.id, Epoch: t.barrier.epoch, Watermark: t.barrier.progress.Watermark, Next: next,
-		AtEnd: next.Known && next.None, Parked: t.parked.Load(), Answered: t.answered.Load(), Counters: counters,
+		AtEnd: next.Known && next.None, Waiting: len(t.runner.Task().Waiting()),
+		Answered: min(t.answeredUpTo(), t.barrier.epoch), Counters: counters,
 	}
 }

@@ -278,7 +278,7 @@ func TestEqualExpressionsHaveOneCanonicalForm(t *testing.T) {
 		{"a", "b"}, {"a.b", `$["a.b"]`}, {`"a"`, "a"}, {"a - (b - c)", "a - b - c"}, {"-1", "1"}, {`split(a, ",")[0]`, `split(a, ",")[1]`},
 		{"12345678901234567.1", "12345678901234567.2"}, {"a or b and c", "(a or b) and c"}, {"true", `"true"`}, {"a", "$parent.a"},
 	} {
-		a, b := compiled(t, pair[0], &pathSet{each: &formats.Path{}}), compiled(t, pair[1], &pathSet{each: &formats.Path{}})
+		a, b := compiled(t, pair[0], &pathSet{each: &formats.Path{Steps: []formats.Step{{Name: "items"}}}}), compiled(t, pair[1], &pathSet{each: &formats.Path{Steps: []formats.Step{{Name: "items"}}}})
 		if a.Canonical() == b.Canonical() {
 			t.Errorf("%s and %s are both %s", pair[0], pair[1], a.Canonical())
 		}

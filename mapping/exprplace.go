@@ -43,7 +43,7 @@ func (r *reader) compile(n *yaml.Node, key, text string, skip int, e *streamEntr
 	if e == nil {
 		// Its stream is unknown, which is a fault already: check it all the same.
 		e = &streamEntry{stream: &Stream{}}
-		e.paths.each = &formats.Path{}
+		e.paths.each = &formats.Path{Steps: []formats.Step{{}}}
 	}
 	x, faults := compileExpr(text, &e.paths)
 	for _, f := range faults {
@@ -84,5 +84,5 @@ func (r *reader) line(number int) string {
 	if number < 1 || number > len(r.lines) {
 		return ""
 	}
-	return strings.TrimSuffix(r.lines[number-1], "\r")
+	return r.lines[number-1]
 }

@@ -170,7 +170,7 @@ func (f TimeFormat) perMicro() (mul, div int64) {
 func scaleTime(format TimeFormat, d event.Decimal) (event.EventTime, bool) {
 	mul, div := format.perMicro()
 	if n, exact := d.Int64(); exact {
-		if n > int64(event.MaxEventTime)/mul || n < int64(event.MinEventTime)/mul {
+		if mul > 1 && (n > int64(event.MaxEventTime)/mul || n < int64(event.MinEventTime)/mul) {
 			return 0, false
 		}
 		t := event.EventTime(event.FloorDiv(n*mul, div))

@@ -43,7 +43,7 @@ func (r *reader) document(data []byte) *yaml.Node {
 		r.fault(nil, "", "", "the file has %d bytes, the most is %d", len(data), maxFile)
 		return nil
 	}
-	r.lines = strings.Split(strings.TrimPrefix(string(data), "\ufeff"), "\n")
+	r.lines = splitLines(strings.TrimPrefix(string(data), "\ufeff"))
 	doc, err := decodeYAML(data)
 	switch {
 	case errors.Is(err, io.EOF):
@@ -63,6 +63,11 @@ func (r *reader) document(data []byte) *yaml.Node {
 		return nil
 	}
 	return root
+}
+
+// splitLines splits where YAML counts a new line, which is at more than \n.
+func splitLines(s string) []string {
+	return strings.Split(strings.NewReplacer("\r\n", "\n", "\r", "\n", "\u0085", "\n", "\u2028", "\n", "\u2029", "\n").Replace(s), "\n")
 }
 
 // decodeYAML reads one document and refuses a second one.

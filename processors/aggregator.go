@@ -53,8 +53,11 @@ type aggregator struct {
 	cached    int
 	dirty     []paneID
 	corrected []paneID
-	parked    map[paneID]*parkedWindow
-	scratch   []windows.Window
+	// parked holds the first of each chain of parked windows; late are those
+	// that this epoch has parked.
+	parked  map[paneID]*parkedWindow
+	late    []*parkedWindow
+	scratch []windows.Window
 }
 
 func newAggregator(a *mapping.Aggregate, r state.Reader, c *Counters, k *parking) *aggregator {
@@ -118,15 +121,17 @@ func (a *aggregator) touch(w windows.Window, id string, p *pane, closed bool) {
 
 func (a *aggregator) park(w windows.Window, c *event.Contribution) {
 	pid := paneID{w, c.ID}
-	p := a.parked[pid]
-	if p == nil {
+	p := a.parked[pid].last()
+	if p == nil || p.epoch != a.epoch {
 		pid.id = strings.Clone(c.ID)
-		p = a.parking.park(a, pid.id, w, a.epoch-1)
-		a.parked[pid] = p
+		p = a.parking.park(a, pid.id, w, a.epoch, p)
+		if a.parked[pid] == nil {
+			a.parked[pid] = p
+		}
+		a.late = append(a.late, p)
 	}
 	a.agg.Layout.Add(p.acc, c.Values)
 	p.origin.observe(c, lateness(a.watermark, c.Time))
-	p.dirty = true
 }
 
 // lateness says how far t lies behind the watermark; at the end of the input
@@ -209,10 +214,10 @@ type closing struct {
 	closes     bool
 }
 
-func (a *aggregator) barrier(b *Barrier, granted []*parkedWindow) (*closing, error) {
+func (a *aggregator) barrier(b *Barrier) (*closing, error) {
 	next := max(a.watermark, b.Watermark(a.agg.Stream.Name))
 	c := &closing{}
-	if err := a.takeUp(c, b, granted); err != nil {
+	if err := a.takeUp(c, b); err != nil {
 		return nil, err
 	}
 	if err := a.correct(c, b); err != nil {
@@ -226,12 +231,10 @@ func (a *aggregator) barrier(b *Barrier, granted []*parkedWindow) (*closing, err
 		})
 	}
 	a.dirty = a.dirty[:0]
-	for _, p := range a.parked {
-		if p.dirty {
-			p.dirty = false
-			c.changes = append(c.changes, state.Change{Key: parkedKey(p.number), Value: p.encode()})
-		}
+	for _, p := range a.late {
+		c.changes = append(c.changes, state.Change{Key: parkedKey(p.number), Value: p.encode()})
 	}
+	a.late = nil
 	c.closeRange, c.closes = a.keys.endingIn(a.watermark, next)
 	a.expire(c, next)
 	a.watermark, a.epoch = next, b.Epoch+1
@@ -239,36 +242,49 @@ func (a *aggregator) barrier(b *Barrier, granted []*parkedWindow) (*closing, err
 	return c, nil
 }
 
-// takeUp corrects the windows that were read back and granted.
-func (a *aggregator) takeUp(c *closing, b *Barrier, granted []*parkedWindow) error {
-	for _, p := range granted {
-		if p.agg != a {
+// takeUp corrects the windows that were read back and are granted now.
+func (a *aggregator) takeUp(c *closing, b *Barrier) error {
+	granted := []paneID{}
+	for id, p := range a.parked {
+		if p.epoch <= b.Granted {
+			granted = append(granted, id)
+		}
+	}
+	slices.SortFunc(granted, comparePaneIDs)
+	for _, id := range granted {
+		head := a.parked[id]
+		if head.base == nil {
+			return fmt.Errorf("aggregate %s, object %q, window from %s: granted before it was answered", a.agg.StageName(), id.id, id.window.Start)
+		}
+		sum, numbers, rest := a.parking.take(head, b.Granted)
+		for _, n := range numbers {
+			c.changes = append(c.changes, state.Change{Key: parkedKey(n)})
+		}
+		now := &base{version: sum.base.version + 1, acc: sum.base.acc}
+		a.agg.Layout.Merge(now.acc, sum.acc)
+		c.results = append(c.results, a.result(b, id.window, id.id, now.acc, now.version, event.CauseLateCorrection, &sum.origin))
+		if rest == nil {
+			delete(a.parked, id)
 			continue
 		}
-		base, err := a.base(p)
-		if err != nil {
-			return err
-		}
-		a.agg.Layout.Merge(base, p.acc)
-		delete(a.parked, paneID{p.window, p.id})
-		c.changes = append(c.changes, state.Change{Key: parkedKey(p.number)})
-		c.results = append(c.results, a.result(b, p.window, p.id, base, p.answer.Version+1, event.CauseLateCorrection, &p.origin))
+		a.parked[id] = rest
+		a.parking.resume(rest, b.Epoch, now)
+		a.late = append(a.late, rest)
 	}
 	return nil
 }
 
-// base is the accumulator of a window that was read back: an empty one where
-// the ontology knows no such window.
-func (a *aggregator) base(p *parkedWindow) (*windows.Acc, error) {
-	if !p.answer.Found {
-		return a.agg.Layout.New(), nil
+// base takes up a window as the ontology has it: empty where it knows none.
+func (a *aggregator) base(p *parkedWindow, ans *Answer) (*base, error) {
+	if !ans.Found {
+		return &base{version: ans.Version, acc: a.agg.Layout.New()}, nil
 	}
-	acc, err := a.agg.Layout.Restore(a.outputs(p.answer))
+	acc, err := a.agg.Layout.Restore(a.outputs(ans))
 	if err != nil {
 		return nil, fmt.Errorf("aggregate %s, object %q, window from %s: what the ontology holds cannot be taken up again: %w",
 			a.agg.StageName(), p.id, p.window.Start, err)
 	}
-	return acc, nil
+	return &base{version: ans.Version, acc: acc}, nil
 }
 
 // outputs orders the answer's values as the layout wants them; what is not

@@ -24,10 +24,11 @@ type Ack struct {
 	AtEnd     bool
 	Quiet     bool
 	Halted    string
-	// Parked is the number of the last window ever parked, Answered the
-	// number up to which all are answered.
-	Parked, Answered uint64
-	Counters         Counters
+	// Waiting is how many windows are parked, Answered the epoch, at most the
+	// acknowledged one, up to which all are answered.
+	Waiting  int
+	Answered event.Epoch
+	Counters Counters
 }
 
 // Announcement is what the coordinator announces: a barrier for every task.
@@ -36,19 +37,20 @@ type Announcement struct {
 	Recorded   event.RecordedTime
 	Watermarks map[string]event.Watermark
 	Idle       []TaskID
-	Granted    map[TaskID]uint64
-	Mapping    string
+	// Granted is the epoch up to which parked events are taken up again.
+	Granted event.Epoch
+	Mapping string
 	// Hold tells source tasks to take no input in the next epoch: too many
 	// late events wait for their read-back.
 	Hold bool
 	End  bool
 }
 
-// For gives the barrier as one task sees it.
-func (a *Announcement) For(t TaskID) Barrier {
+// Barrier is the announcement as a task sees it.
+func (a *Announcement) Barrier() Barrier {
 	return Barrier{
 		Epoch: a.Epoch, Recorded: a.Recorded, Watermarks: a.Watermarks,
-		Granted: a.Granted[t], Hold: a.Hold, End: a.End,
+		Granted: a.Granted, Hold: a.Hold, End: a.End,
 	}
 }
 
@@ -259,21 +261,20 @@ func (c *Coordinator) idle() []TaskID {
 	return out
 }
 
-func (c *Coordinator) granted() map[TaskID]uint64 {
-	out := map[TaskID]uint64{}
-	for t, a := range c.acks {
-		if n := max(a.Answered, c.last.Granted[t]); n > 0 {
-			out[t] = n
-		}
+// granted is the epoch up to which every task has its answers.
+func (c *Coordinator) granted() event.Epoch {
+	upTo := c.last.Epoch
+	for _, t := range c.tasks {
+		upTo = min(upTo, c.acks[t].Answered)
 	}
-	return out
+	return max(upTo, c.last.Granted)
 }
 
 // hold says that some task has too many windows parked. Only sources can stop:
 // a task behind another stage must read on to reach its barrier.
 func (c *Coordinator) hold() bool {
 	for _, a := range c.acks {
-		if a.Parked-a.Answered >= MaxParked {
+		if a.Waiting >= MaxParked {
 			return true
 		}
 	}
@@ -288,7 +289,7 @@ func (c *Coordinator) atEnd() bool {
 	}
 	for _, t := range c.tasks {
 		a := c.acks[t]
-		if a.Answered < a.Parked {
+		if a.Answered < c.last.Epoch {
 			return false
 		}
 		if _, source := c.sources[t]; source && (!a.AtEnd || a.Halted != "") {
@@ -304,7 +305,7 @@ func (c *Coordinator) adapt(a *Announcement) {
 	quiet := len(a.Idle) == len(c.last.Idle) && !a.End
 	for _, t := range c.tasks {
 		ack := c.acks[t]
-		quiet = quiet && ack.Quiet && a.Granted[t] == c.last.Granted[t]
+		quiet = quiet && ack.Quiet
 	}
 	for s, w := range a.Watermarks {
 		quiet = quiet && c.last.Watermarks[s] == w

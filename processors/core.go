@@ -43,15 +43,14 @@ func (k *core) Halted() *event.Reject { return nil }
 
 // Answer implements Task.
 func (k *core) Answer(answers []Answer) error {
-	k.parking.answer(answers)
-	return nil
+	return k.parking.answer(answers)
 }
 
 // Answered implements Task.
-func (k *core) Answered() uint64 { return k.parking.answered }
+func (k *core) Answered() event.Epoch { return k.parking.answered() }
 
 // Waiting implements Task.
-func (k *core) Waiting() []ReadBack { return k.parking.unanswered() }
+func (k *core) Waiting() []ReadBack { return k.parking.ask() }
 
 // partialHandOver is a HandOver before its layer has been put together.
 type partialHandOver struct {
@@ -61,15 +60,11 @@ type partialHandOver struct {
 
 // barrier ends the epoch for the aggregates.
 func (k *core) barrier(b *Barrier) (*partialHandOver, []*closing, error) {
-	granted, err := k.parking.grant(b.Granted)
-	if err != nil {
-		return nil, nil, err
-	}
 	h := &partialHandOver{HandOver: HandOver{Barrier: *b, Watermark: event.WatermarkUnknown}}
 	closings := make([]*closing, 0, len(k.aggs))
 	closes := false
 	for _, a := range k.aggs {
-		c, err := a.barrier(b, granted)
+		c, err := a.barrier(b)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -79,8 +74,8 @@ func (k *core) barrier(b *Barrier) (*partialHandOver, []*closing, error) {
 		closes = closes || c.closes
 	}
 	h.ReadBacks = k.parking.takeFresh()
-	h.Parked = k.parking.last
-	h.Quiet = !closes && len(h.changes) == 0 && len(k.parking.waiting) == 0
+	h.Parked, h.Waiting = k.parking.last, k.parking.waiting
+	h.Quiet = !closes && len(h.changes) == 0 && h.Waiting == 0
 	return h, closings, nil
 }
 

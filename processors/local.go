@@ -223,7 +223,7 @@ func (l *local) epoch() error {
 		return l.stuck()
 	}
 	for _, t := range l.tasks {
-		if err := t.runner.Announce(a.For(t.id)); err != nil {
+		if err := t.runner.Announce(a.Barrier()); err != nil {
 			return err
 		}
 		reached, err := t.runner.Advance(l.clock())

@@ -2,6 +2,9 @@ package processors
 
 import (
 	"fmt"
+	"maps"
+	"math"
+	"slices"
 
 	"github.com/forge-platform/strom/event"
 	"github.com/forge-platform/strom/event/wire"
@@ -15,20 +18,35 @@ const parkedVersion = 1
 // before the sources are told to hold; the log then takes the backlog.
 const MaxParked = 100_000
 
-// parkedWindow holds the late events of a window whose state is gone: their
-// sum, until the window's accumulator has been read back and granted.
+// parkedWindow holds the events of one epoch that were late for a window whose
+// state is gone: their sum, until the window's accumulator has been read back
+// and the epoch granted.
+//
+// A grant is for whole epochs, in all tasks of the pipeline at once, so that
+// all that one late event corrects is corrected at one recorded time.
 type parkedWindow struct {
 	number uint64
-	// after is the last epoch that can have published the window before.
+	epoch  event.Epoch
+	// after is the last epoch that can have published the window before: the
+	// read-back is final when the sink has applied it.
 	after  event.Epoch
 	id     string
 	window windows.Window
 	acc    *windows.Acc
 	origin origin
 	agg    *aggregator
+	// base is the window as published: read back, or, for a window that was
+	// taken up while later events waited, what was published then.
+	base *base
+	// next holds the events of a later epoch for the same window. Only the
+	// first of such a chain is read back; the others build on it.
+	next *parkedWindow
+}
 
-	dirty  bool
-	answer *Answer
+// base is a window's last published version.
+type base struct {
+	version uint32
+	acc     *windows.Acc
 }
 
 func parkedKey(number uint64) []byte {
@@ -41,6 +59,7 @@ func (p *parkedWindow) encode() []byte {
 	dst = wire.AppendString(dst, p.id)
 	dst = wire.AppendInt(dst, int64(p.window.Start))
 	dst = wire.AppendInt(dst, int64(p.window.End))
+	dst = wire.AppendInt(dst, int64(p.epoch))
 	dst = wire.AppendInt(dst, int64(p.after))
 	dst = p.origin.append(dst)
 	return p.agg.agg.Layout.Append(dst, p.acc)
@@ -58,62 +77,100 @@ func (p *parkedWindow) readBack() ReadBack {
 	return rb
 }
 
-// parking numbers the parked windows of a task and knows which are answered.
+// parking knows the parked windows of a task and which are answered.
 type parking struct {
-	last     uint64 // number of the last window ever parked
-	granted  uint64 // every window up to it has been taken up again
-	answered uint64 // every window up to it is answered
-	waiting  map[uint64]*parkedWindow
-	fresh    []*parkedWindow // parked since the last barrier
+	last  uint64 // number of the last window ever parked
+	heads map[uint64]*parkedWindow
+	// waiting is the number of windows parked, those behind a head counted.
+	waiting int
+	// unanswered counts the heads without an answer by the epoch that parked them.
+	unanswered map[event.Epoch]int
+	fresh      []*parkedWindow // heads parked since the last barrier
 }
 
-func newParking() *parking { return &parking{waiting: map[uint64]*parkedWindow{}} }
+func newParking() *parking {
+	return &parking{heads: map[uint64]*parkedWindow{}, unanswered: map[event.Epoch]int{}}
+}
 
-func (k *parking) park(a *aggregator, id string, w windows.Window, after event.Epoch) *parkedWindow {
+// park adds a window that epoch n found gone, behind what waits for it already.
+func (k *parking) park(a *aggregator, id string, w windows.Window, n event.Epoch, before *parkedWindow) *parkedWindow {
 	k.last++
-	p := &parkedWindow{number: k.last, after: after, id: id, window: w, acc: a.agg.Layout.New(), agg: a}
-	k.waiting[p.number] = p
-	k.fresh = append(k.fresh, p)
+	p := &parkedWindow{number: k.last, epoch: n, after: n - 1, id: id, window: w, acc: a.agg.Layout.New(), agg: a}
+	k.add(p, before)
+	if before == nil {
+		k.fresh = append(k.fresh, p)
+	}
 	return p
 }
 
-func (k *parking) answer(answers []Answer) {
-	for i := range answers {
-		if p := k.waiting[answers[i].Number]; p != nil && p.answer == nil {
-			p.answer = &answers[i]
-		}
+func (k *parking) add(p, before *parkedWindow) {
+	k.waiting++
+	if before != nil {
+		before.next = p
+		return
 	}
-	for k.answered < k.last {
-		p := k.waiting[k.answered+1]
-		if p != nil && p.answer == nil {
-			return
+	k.heads[p.number] = p
+	k.unanswered[p.epoch]++
+}
+
+func (k *parking) answer(answers []Answer) error {
+	for i := range answers {
+		p := k.heads[answers[i].Number]
+		if p == nil || p.base != nil {
+			continue
 		}
-		k.answered++
+		var err error
+		if p.base, err = p.agg.base(p, &answers[i]); err != nil {
+			return err
+		}
+		k.settled(p.epoch)
+	}
+	return nil
+}
+
+func (k *parking) settled(n event.Epoch) {
+	if k.unanswered[n]--; k.unanswered[n] == 0 {
+		delete(k.unanswered, n)
 	}
 }
 
-// grant takes the windows up to number, in order, out of the parking.
-func (k *parking) grant(number uint64) ([]*parkedWindow, error) {
-	var out []*parkedWindow
-	for ; k.granted < number && k.granted < k.last; k.granted++ {
-		p := k.waiting[k.granted+1]
-		if p == nil {
-			continue
-		}
-		if p.answer == nil {
-			return nil, fmt.Errorf("parked window %d was granted before it was answered", p.number)
-		}
-		delete(k.waiting, p.number)
-		out = append(out, p)
+// answered is the epoch up to which everything parked is answered.
+func (k *parking) answered() event.Epoch {
+	upTo := event.Epoch(math.MaxInt64)
+	for n := range k.unanswered {
+		upTo = min(upTo, n-1)
 	}
-	k.answered = max(k.answered, k.granted)
-	return out, nil
+	return upTo
+}
+
+// take takes the events parked up to the granted epoch out of a chain: their
+// sum, whom it is owed to, the numbers to forget, and what remains.
+func (k *parking) take(head *parkedWindow, granted event.Epoch) (sum *parkedWindow, numbers []uint64, rest *parkedWindow) {
+	sum = &parkedWindow{id: head.id, window: head.window, acc: head.acc, origin: head.origin, base: head.base}
+	numbers = append(numbers, head.number)
+	rest = head.next
+	for rest != nil && rest.epoch <= granted {
+		head.agg.agg.Layout.Merge(sum.acc, rest.acc)
+		sum.origin.merge(&rest.origin)
+		numbers = append(numbers, rest.number)
+		rest = rest.next
+	}
+	k.waiting -= len(numbers)
+	delete(k.heads, head.number)
+	return sum, numbers, rest
+}
+
+// resume makes the rest of a chain its head: the window as published at
+// barrier n is what it builds on.
+func (k *parking) resume(p *parkedWindow, n event.Epoch, b *base) {
+	p.base, p.after = b, n
+	k.heads[p.number] = p
 }
 
 func (k *parking) takeFresh() []ReadBack {
 	var out []ReadBack
 	for _, p := range k.fresh {
-		if p.answer == nil {
+		if p.base == nil {
 			out = append(out, p.readBack())
 		}
 	}
@@ -121,10 +178,10 @@ func (k *parking) takeFresh() []ReadBack {
 	return out
 }
 
-func (k *parking) unanswered() []ReadBack {
+func (k *parking) ask() []ReadBack {
 	var out []ReadBack
-	for n := k.answered + 1; n <= k.last; n++ {
-		if p := k.waiting[n]; p != nil && p.answer == nil {
+	for _, n := range slices.Sorted(maps.Keys(k.heads)) {
+		if p := k.heads[n]; p.base == nil {
 			out = append(out, p.readBack())
 		}
 	}
@@ -134,24 +191,26 @@ func (k *parking) unanswered() []ReadBack {
 // restore reads the parked windows of a task from its state.
 func (k *parking) restore(r state.Reader, last uint64, find func(name string) *aggregator) error {
 	k.last = last
-	first := uint64(0)
-	err := r.Scan(state.PrefixRange([]byte{state.KeyParked}), func(key, value []byte) (bool, error) {
+	return r.Scan(state.PrefixRange([]byte{state.KeyParked}), func(key, value []byte) (bool, error) {
 		p, err := decodeParked(key, value, find)
 		if err != nil {
 			return false, err
 		}
-		if first == 0 {
-			first = p.number
+		id := paneID{p.window, p.id}
+		k.add(p, p.agg.parked[id].last())
+		if p.agg.parked[id] == nil {
+			p.agg.parked[id] = p
 		}
-		k.waiting[p.number] = p
-		p.agg.parked[paneID{p.window, p.id}] = p
 		return true, nil
 	})
-	if first == 0 {
-		first = last + 1
+}
+
+// last is the end of the chain that p heads.
+func (p *parkedWindow) last() *parkedWindow {
+	for p != nil && p.next != nil {
+		p = p.next
 	}
-	k.granted, k.answered = first-1, first-1
-	return err
+	return p
 }
 
 func decodeParked(key, b []byte, find func(name string) *aggregator) (*parkedWindow, error) {
@@ -166,7 +225,7 @@ func decodeParked(key, b []byte, find func(name string) *aggregator) (*parkedWin
 	p := &parkedWindow{
 		number: uint64(wire.Ordered64(key[1:])), id: rd.String(),
 		window: windows.Window{Start: event.EventTime(rd.Int()), End: event.EventTime(rd.Int())},
-		after:  event.Epoch(rd.Int()), origin: readOrigin(rd),
+		epoch:  event.Epoch(rd.Int()), after: event.Epoch(rd.Int()), origin: readOrigin(rd),
 	}
 	if err := rd.Err(); err != nil {
 		return nil, fmt.Errorf("%w: parked window: %w", event.ErrCorrupt, err)

@@ -44,11 +44,12 @@ type Reached struct {
 }
 
 // Ack is the acknowledgement of the epoch that was handed over; answered is the
-// number up to which the task's parked windows are answered by now.
-func (r *Reached) Ack(t TaskID, answered uint64) Ack {
+// epoch up to which the task's parked windows are answered by now.
+func (r *Reached) Ack(t TaskID, answered event.Epoch) Ack {
 	return Ack{
 		Task: t, Epoch: r.Barrier.Epoch, Watermark: r.Watermark, Next: r.Next, Idle: r.Idle, AtEnd: r.AtEnd,
-		Quiet: r.Quiet && r.Next.None, Halted: r.Halted, Parked: r.Parked, Answered: answered, Counters: r.Counters,
+		Quiet: r.Quiet && r.Next.None, Halted: r.Halted, Waiting: r.Waiting, Answered: min(answered, r.Barrier.Epoch),
+		Counters: r.Counters,
 	}
 }
 

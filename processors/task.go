@@ -27,9 +27,9 @@ type Barrier struct {
 	// Watermarks is the announced watermark of each stream by its name; a
 	// stream that is missing is unknown.
 	Watermarks map[string]event.Watermark
-	// Granted is the number of the last parked window that is granted to
-	// this task; windows up to it are taken up again at this barrier.
-	Granted uint64
+	// Granted is the epoch up to which late events that were parked are taken
+	// up again at this barrier, in all tasks of the pipeline alike.
+	Granted event.Epoch
 	// Hold says that a source task takes no input before the next barrier.
 	Hold bool
 	// End says that the input has ended.
@@ -131,8 +131,10 @@ type HandOver struct {
 	// Watermark is the highest one that the task's own input justifies; only
 	// source tasks have one.
 	Watermark event.Watermark
-	// Parked is the number of the last window ever parked.
+	// Parked is the number of the last window ever parked, Waiting how many
+	// are parked now.
 	Parked   uint64
+	Waiting  int
 	Counters Counters
 	// Quiet says that the epoch changed nothing and that nothing waits.
 	Quiet bool
@@ -143,13 +145,13 @@ type Task interface {
 	// Feed takes records of one input in offset order and returns how many it
 	// took: fewer than all when the next one must wait for a barrier.
 	Feed(input int, records []Record, now Clock) (int, error)
-	// Barrier ends the epoch. Every ReadBack up to b.Granted has been
-	// answered through Answer before.
+	// Barrier ends the epoch. Answered has reached b.Granted before.
 	Barrier(b Barrier) (*HandOver, error)
 	// Answer takes answers to read-backs, in any order.
 	Answer(answers []Answer) error
-	// Answered is the number up to which every parked window is answered.
-	Answered() uint64
+	// Answered is the epoch up to which everything parked is answered; the
+	// greatest number where nothing waits.
+	Answered() event.Epoch
 	// Halted tells why the task takes no input, or nil.
 	Halted() *event.Reject
 	// Waiting lists the parked windows that are not answered: what to ask

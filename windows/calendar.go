@@ -153,7 +153,7 @@ type calendarDay struct {
 // date, also where clocks skip midnight or show it twice. The zone must be a
 // named one: what time.Local means depends on the machine.
 //
-// Building one takes a table of the zone's changes, up to 20 kB; the mapping
+// Building one takes a table of the zone's changes, some 25 kB; the mapping
 // builds one for each aggregate.
 func CalendarDay(loc *time.Location) (Assigner, error) {
 	if loc == nil {

@@ -58,7 +58,8 @@ func modelStart(day int64, loc *time.Location) time.Time {
 
 func modelDay(t time.Time, loc *time.Location) Window {
 	day := dateIn(t, loc)
-	for ; !modelStart(day+1, loc).After(t); day++ { // the date was ahead before a change
+	for !modelStart(day+1, loc).After(t) { // the date was ahead before a change
+		day++
 	}
 	return Window{event.FromTime(modelStart(day, loc)), event.FromTime(modelStart(day+1, loc))}
 }

@@ -158,8 +158,9 @@ func (l *Layout) Restore(outputs []Output) (*Acc, error) {
 	a := l.New()
 	next := 0
 	events, proven := int64(-1), int64(0)
-	for i, f := range l.Funcs {
+	for i := range outputs {
 		var c cell
+		f := l.Funcs[i]
 		if err := restoreCell(&c, f, &outputs[i]); err != nil {
 			return nil, fmt.Errorf("published %s: %w", f, err)
 		}

@@ -19,7 +19,8 @@ func TestThePartitionWatermarkTrailsTheHighestEventAndNeverGoesBack(t *testing.T
 		observe event.EventTime
 		want    event.Watermark
 	}{{100, 70}, {90, 70}, {100, 70}, {131, 101}, {-5, 101}} {
-		if p.Observe(c.observe); p.Value() != c.want {
+		p.Observe(c.observe)
+		if p.Value() != c.want {
 			t.Fatalf("after %d: got %d, want %d", int64(c.observe), int64(p.Value()), int64(c.want))
 		}
 	}
@@ -35,10 +36,12 @@ func TestARestoredWatermarkIsTheOneThatWasSaved(t *testing.T) {
 	if q.Value() != saved {
 		t.Fatalf("got %d, want %d", int64(q.Value()), int64(saved))
 	}
-	if q.Restore(50); q.Value() != saved {
+	q.Restore(50)
+	if q.Value() != saved {
 		t.Fatalf("a restore went back to %d", int64(q.Value()))
 	}
-	if q.Restore(event.WatermarkUnknown); q.Value() != saved {
+	q.Restore(event.WatermarkUnknown)
+	if q.Value() != saved {
 		t.Fatalf("an unknown watermark took it back to %d", int64(q.Value()))
 	}
 }
@@ -46,14 +49,16 @@ func TestARestoredWatermarkIsTheOneThatWasSaved(t *testing.T) {
 func TestTheWatermarkAtTheEndOfInput(t *testing.T) {
 	p := NewPartitionWatermark(10)
 	p.End()
-	if p.Observe(100); p.Value() != event.WatermarkEnd {
+	p.Observe(100)
+	if p.Value() != event.WatermarkEnd {
 		t.Fatalf("got %s", p.Value())
 	}
 }
 
 func TestTheWatermarkSaturatesAndIgnoresTimesThatAreNone(t *testing.T) {
 	p := NewPartitionWatermark(math.MaxInt64)
-	if p.Observe(event.MinEventTime); p.Value() != event.WatermarkUnknown {
+	p.Observe(event.MinEventTime)
+	if p.Value() != event.WatermarkUnknown {
 		t.Fatalf("got %d", int64(p.Value()))
 	}
 	q := NewPartitionWatermark(-7)
@@ -63,7 +68,8 @@ func TestTheWatermarkSaturatesAndIgnoresTimesThatAreNone(t *testing.T) {
 	if q.Value() != event.WatermarkUnknown {
 		t.Fatalf("times that are none moved it to %d", int64(q.Value()))
 	}
-	if q.Observe(event.MaxEventTime); q.Value() != event.Watermark(event.MaxEventTime) {
+	q.Observe(event.MaxEventTime)
+	if q.Value() != event.Watermark(event.MaxEventTime) {
 		t.Fatalf("got %d", int64(q.Value()))
 	}
 }

@@ -30,19 +30,16 @@
 //   - There is no replication, and transactions end at once, so clients never see
 //     CONCURRENT_TRANSACTIONS except by fault injection.
 //
-// What a SIGKILL costs, with a data directory:
+// What a SIGKILL costs, with a data directory (repair.go):
 //
 //   - A transaction that was open is aborted, its staged offsets are dropped, and
-//     its producer is fenced: the client must call InitProducerId. Start ends its
-//     partitions with an abort marker, as a real broker does (seal.go).
-//   - Committing a transaction writes one marker per partition, then the offsets,
-//     then the transactional id. There is no log of the decision, unlike in Kafka:
-//     a kill between those writes leaves it committed in some partitions and
-//     aborted in the others. That window is a few microseconds per partition.
-//     Whoever must not have it runs the broker in another process than the one
-//     that is killed.
+//     its producer is fenced: the client must call InitProducerId. One that was
+//     being committed is committed whole, if its client speaks EndTxn version 5,
+//     as franz-go does; with older ones the commit may hold in some partitions
+//     only.
 //   - Where a log began (DeleteRecords) is forgotten: records that were deleted
-//     from the middle of a segment appear again.
+//     from the middle of a segment may appear again.
+//   - A kill in the middle of a compaction may lose what was being rewritten.
 //   - Repeats of producers that are idempotent but not transactional are no longer
 //     recognised, and consumer groups begin with a rebalance.
 package embedded
@@ -51,6 +48,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"maps"
 	"os"
@@ -144,11 +142,12 @@ func (e *TopicError) Unwrap() error { return e.Err }
 
 // Broker is a running broker. Its methods may be called from any goroutine.
 type Broker struct {
-	cluster *kfake.Cluster
-	addrs   []string
-	log     *logger
-	dir     string // "" where there is none
-	lock    *filelock.Lock
+	cluster  *kfake.Cluster
+	addrs    []string
+	log      *logger
+	dir      string         // "" where there is none
+	lock     *filelock.Lock // the rest only with a data directory
+	recorder *recorder
 
 	stopOnce sync.Once
 	stopErr  error
@@ -162,41 +161,74 @@ func Start(ctx context.Context, o Options) (*Broker, error) {
 		return nil, err
 	}
 	b := &Broker{log: &logger{out: o.Log}, dir: o.DataDir}
-	killed := false
-	if o.DataDir != "" {
-		var err error
-		if b.lock, err = lockDataDir(o.DataDir); err != nil {
-			return nil, err
-		}
-		if killed, err = markRunning(o.DataDir); err != nil {
-			_ = b.lock.Release()
-			return nil, fmt.Errorf("data directory of the embedded Kafka: %w", err)
-		}
-	}
-	cluster, err := kfake.NewCluster(o.kfakeOptions(b.log)...)
-	if err != nil {
-		_ = b.lock.Release()
-		if errors.Is(err, syscall.EADDRINUSE) {
-			return nil, &PortInUseError{Port: o.Port, Err: err}
-		}
-		if o.DataDir != "" {
-			return nil, fmt.Errorf("embedded Kafka with data directory %s: %w", o.DataDir, err)
-		}
-		return nil, fmt.Errorf("embedded Kafka: %w", err)
-	}
-	b.cluster, b.addrs = cluster, cluster.ListenAddrs()
-	if killed {
-		if err := b.seal(ctx); err != nil {
-			b.cluster.Close() // not Stop: the next start must try again
-			_ = b.lock.Release()
-			return nil, fmt.Errorf("embedded Kafka: ending the transactions of a killed broker in %s: %w", o.DataDir, err)
-		}
-	}
-	if err := b.ensureTopics(ctx, o.Topics); err != nil {
-		_ = b.Stop()
+	if err := b.start(ctx, o); err != nil {
+		b.abandon()
 		return nil, err
 	}
 	return b, nil
+}
+
+func (b *Broker) start(ctx context.Context, o Options) error {
+	if o.DataDir != "" {
+		if err := b.openDataDir(); err != nil {
+			return err
+		}
+	}
+	cluster, err := kfake.NewCluster(o.kfakeOptions(b.log)...)
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		return &PortInUseError{Port: o.Port, Err: err}
+	case err != nil && o.DataDir != "":
+		return fmt.Errorf("embedded Kafka with data directory %s: %w", o.DataDir, err)
+	case err != nil:
+		return fmt.Errorf("embedded Kafka: %w", err)
+	}
+	b.cluster, b.addrs = cluster, cluster.ListenAddrs()
+	if o.DataDir != "" {
+		if b.recorder, err = startRecorder(b.files(), cluster); err != nil {
+			return fmt.Errorf("data directory of the embedded Kafka: %w", err)
+		}
+	}
+	return b.ensureTopics(ctx, o.Topics)
+}
+
+// abandon undoes a start that failed. What was there before stays as it was.
+func (b *Broker) abandon() {
+	if b.cluster != nil {
+		_ = b.Stop()
+		return
+	}
+	_ = b.lock.Release()
+}
+
+// runningFile is there from Start to Stop, so that Start can tell a restart from
+// the return after a kill.
+const runningFile = "running"
+
+// files is where the broker itself keeps its data, beside our own files.
+func (b *Broker) files() string { return filepath.Join(b.dir, "data") }
+
+// openDataDir locks the directory, and repairs it where the last broker was killed.
+func (b *Broker) openDataDir() error {
+	var err error
+	if b.lock, err = lockDataDir(b.dir); err != nil {
+		return err
+	}
+	running := filepath.Join(b.dir, runningFile)
+	if _, err := os.Stat(running); err == nil {
+		if err := error(nil); err != nil {
+			return fmt.Errorf("embedded Kafka: repairing %s, whose broker was killed: %w", b.dir, err)
+		}
+	} else if !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("data directory of the embedded Kafka: %w", err)
+	}
+	if err := os.MkdirAll(b.files(), 0o755); err != nil {
+		return fmt.Errorf("data directory of the embedded Kafka: %w", err)
+	}
+	if err := os.WriteFile(running, nil, 0o600); err != nil {
+		return fmt.Errorf("data directory of the embedded Kafka: %w", err)
+	}
+	return nil
 }
 
 func (o Options) validate() error {
@@ -310,7 +342,7 @@ func (b *Broker) Cluster() *kfake.Cluster { return b.cluster }
 func (b *Broker) Stop() error {
 	b.stopOnce.Do(func() {
 		b.cluster.Close()
-		b.stopErr = b.log.failure()
+		b.stopErr = errors.Join(b.log.failure(), b.recorder.close())
 		if b.dir != "" && b.stopErr == nil {
 			b.stopErr = os.Remove(filepath.Join(b.dir, runningFile))
 		}

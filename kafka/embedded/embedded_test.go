@@ -20,9 +20,9 @@ import (
 	"github.com/forge-platform/strom/kafka/embedded/kafkatest"
 )
 
-func newClient(t *testing.T, b interface{ Brokers() []string }, opts ...kgo.Opt) *kgo.Client {
+func newClient(t *testing.T, b brokers, opts ...kgo.Opt) *kgo.Client {
 	t.Helper()
-	client, err := kgo.NewClient(append([]kgo.Opt{kgo.SeedBrokers(b.Brokers()...), kgo.RecordPartitioner(kgo.ManualPartitioner())}, opts...)...)
+	client, err := kgo.NewClient(append([]kgo.Opt{kgo.SeedBrokers(b.Brokers()...), kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.FetchMaxWait(50 * time.Millisecond)}, opts...)...)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"os"
 	osexec "os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -36,6 +37,8 @@ func TestMain(m *testing.M) {
 	}
 	os.Exit(m.Run())
 }
+
+type brokers interface{ Brokers() []string }
 
 // otherProcess is a broker that runs in a process of its own, to be killed.
 type otherProcess struct {
@@ -126,9 +129,15 @@ func end(t *testing.T, ctx context.Context, client *kgo.Client, how kgo.Transact
 	}
 }
 
-// history is what both restart tests find: a committed, an aborted and an open
-// transaction, a plain group commit.
-func history(t *testing.T, ctx context.Context, b interface{ Brokers() []string }) {
+// producer is one that left a transaction open.
+type producer struct {
+	id    int64
+	epoch int16
+}
+
+// history is what the tests of restarts find: a committed, an aborted and an open
+// transaction, and a plain group commit.
+func history(t *testing.T, ctx context.Context, b brokers) producer {
 	t.Helper()
 	ended := newClient(t, b, kgo.TransactionalID("ended"))
 	transaction(t, ctx, ended, "ended", "committed", "group-committed", 7)
@@ -143,10 +152,25 @@ func history(t *testing.T, ctx context.Context, b interface{ Brokers() []string 
 	}
 	open := newClient(t, b, kgo.TransactionalID("open"))
 	transaction(t, ctx, open, "open", "open", "group-open", 10)
+	id, epoch, err := open.ProducerID(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return producer{id: id, epoch: epoch}
+}
+
+func wantVisible(t *testing.T, ctx context.Context, b brokers, want string) {
+	t.Helper()
+	got := committed(t, ctx, b)
+	for p := range int32(2) {
+		if values := strings.Join(got[p], ", "); values != want {
+			t.Errorf("partition %d shows %q, want %q", p, values, want)
+		}
+	}
 }
 
 // committed reads topic "out" to the last stable offset, per partition.
-func committed(t *testing.T, ctx context.Context, b interface{ Brokers() []string }) map[int32][]string {
+func committed(t *testing.T, ctx context.Context, b brokers) map[int32][]string {
 	t.Helper()
 	client := newClient(t, b, kgo.ConsumeTopics("out"), kgo.FetchIsolationLevel(kgo.ReadCommitted()),
 		kgo.KeepControlRecords(), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
@@ -172,7 +196,7 @@ func committed(t *testing.T, ctx context.Context, b interface{ Brokers() []strin
 	return values
 }
 
-func offsets(t *testing.T, ctx context.Context, b interface{ Brokers() []string }, group string) string {
+func offsets(t *testing.T, ctx context.Context, b brokers, group string) string {
 	t.Helper()
 	got, err := kadm.NewClient(newClient(t, b)).FetchOffsets(ctx, group)
 	if errors.Is(err, kerr.GroupIDNotFound) {
@@ -188,7 +212,7 @@ func offsets(t *testing.T, ctx context.Context, b interface{ Brokers() []string 
 	return fmt.Sprintf("%d %s", o.At, o.Metadata)
 }
 
-func wantOffsets(t *testing.T, ctx context.Context, b interface{ Brokers() []string }, want map[string]string) {
+func wantOffsets(t *testing.T, ctx context.Context, b brokers, want map[string]string) {
 	t.Helper()
 	for _, group := range slices.Sorted(maps.Keys(want)) {
 		if got := offsets(t, ctx, b, group); got != want[group] {
@@ -197,7 +221,7 @@ func wantOffsets(t *testing.T, ctx context.Context, b interface{ Brokers() []str
 	}
 }
 
-func ends(t *testing.T, ctx context.Context, b interface{ Brokers() []string }) (high, stable kadm.ListedOffsets) {
+func ends(t *testing.T, ctx context.Context, b brokers) (high, stable kadm.ListedOffsets) {
 	t.Helper()
 	admin := kadm.NewClient(newClient(t, b))
 	high, err := admin.ListEndOffsets(ctx, "out")
@@ -211,86 +235,216 @@ func ends(t *testing.T, ctx context.Context, b interface{ Brokers() []string }) 
 	return high, stable
 }
 
-func TestKilledBrokerKeepsWhatWasCommittedAndNothingElse(t *testing.T) {
-	ctx, dir := withTimeout(t), t.TempDir()
-	other := startElsewhere(t, dir)
-	history(t, ctx, other)
-	before, _ := ends(t, ctx, other)
-	if _, err := embedded.Start(ctx, embedded.Options{DataDir: dir}); err == nil || !strings.Contains(err.Error(), fmt.Sprint(other.cmd.Process.Pid)) {
-		t.Fatalf("got %v, want that process %d has the directory", err, other.cmd.Process.Pid)
-	}
-	other.kill()
-
-	b, err := embedded.Start(ctx, embedded.Options{DataDir: dir, Topics: map[string]int32{"out": 2, "in": 1}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = b.Stop() }()
-	for p, values := range committed(t, ctx, b) {
-		if strings.Join(values, " ") != "committed" {
-			t.Errorf("partition %d: %v is visible", p, values)
-		}
-	}
-	wantOffsets(t, ctx, b, map[string]string{
-		"group-committed": "7 by ended", "group-aborted": "none", "group-plain": "9 plain", "group-open": "none",
-	})
+// wantEnds checks that the logs grew by the given number of offsets, and how far
+// the last stable offset is behind.
+func wantEnds(t *testing.T, ctx context.Context, b brokers, before kadm.ListedOffsets, grown, unstable int64) {
+	t.Helper()
 	high, stable := ends(t, ctx, b)
-	high.Each(func(o kadm.ListedOffset) {
-		was, _ := before.Lookup("out", o.Partition)
-		lso, _ := stable.Lookup("out", o.Partition)
-		if o.Offset != was.Offset+1 || lso.Offset != o.Offset {
-			t.Errorf("partition %d: end %d, was %d, and one marker; last stable offset %d", o.Partition, o.Offset, was.Offset, lso.Offset)
-		}
-	})
-
-	// The transactional ids are known, and go on.
-	again := newClient(t, b, kgo.TransactionalID("open"))
-	transaction(t, ctx, again, "open", "second life", "group-open", 11)
-	end(t, ctx, again, kgo.TryCommit)
-	wantOffsets(t, ctx, b, map[string]string{"group-open": "11 by open"})
-	for p, values := range committed(t, ctx, b) {
-		if strings.Join(values, " ") != "committed" && strings.Join(values, " ") != "committed second life" {
-			t.Errorf("partition %d: %v is visible", p, values)
+	for p := range int32(2) {
+		was, _ := before.Lookup("out", p)
+		now, _ := high.Lookup("out", p)
+		lso, _ := stable.Lookup("out", p)
+		if now.Offset != was.Offset+grown || lso.Offset != now.Offset-unstable {
+			t.Errorf("partition %d: end %d after %d, last stable offset %d; want %d more and %d unstable",
+				p, now.Offset, was.Offset, lso.Offset, grown, unstable)
 		}
 	}
 }
 
-func TestStoppedBrokerKeepsAnOpenTransactionOpen(t *testing.T) {
-	ctx, dir := withTimeout(t), t.TempDir()
-	first, err := embedded.Start(ctx, embedded.Options{DataDir: dir, Topics: map[string]int32{"out": 2, "in": 1}})
+func startHere(t *testing.T, ctx context.Context, dir string) *embedded.Broker {
+	t.Helper()
+	b, err := embedded.Start(ctx, embedded.Options{DataDir: dir, Topics: map[string]int32{"out": 2, "in": 1}})
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() { _ = b.Stop() })
+	return b
+}
+
+func TestKilledBrokerKeepsWhatWasCommittedAndNothingElse(t *testing.T) {
+	ctx, dir := withTimeout(t), t.TempDir()
+	first := startElsewhere(t, dir)
+	left := history(t, ctx, first)
+	before, _ := ends(t, ctx, first)
+	if _, err := embedded.Start(ctx, embedded.Options{DataDir: dir}); err == nil || !strings.Contains(err.Error(), fmt.Sprint(first.cmd.Process.Pid)) {
+		t.Fatalf("got %v, want that process %d has the directory", err, first.cmd.Process.Pid)
+	}
+	first.kill()
+
+	second := startElsewhere(t, dir)
+	wantVisible(t, ctx, second, "committed")
+	wantEnds(t, ctx, second, before, 1, 0) // an abort marker
+	wantOffsets(t, ctx, second, map[string]string{
+		"group-committed": "7 by ended", "group-aborted": "none", "group-plain": "9 plain", "group-open": "none",
+	})
+
+	// A client that survived the broker is told that its transaction is lost.
+	late := kmsg.NewPtrEndTxnRequest()
+	late.TransactionalID, late.ProducerID, late.ProducerEpoch, late.Commit = "open", left.id, left.epoch, true
+	resp, err := late.RequestWith(ctx, newClient(t, second))
+	if err != nil || kerr.ErrorForCode(resp.ErrorCode) != kerr.ProducerFenced {
+		t.Fatalf("EndTxn of the lost transaction: %v, %v; want PRODUCER_FENCED", resp, err)
+	}
+
+	// The transactional id goes on, and a second kill brings nothing old to light.
+	again := newClient(t, second, kgo.TransactionalID("open"))
+	transaction(t, ctx, again, "open", "second life", "group-open", 11)
+	end(t, ctx, again, kgo.TryCommit)
+	second.kill()
+	third := startHere(t, ctx, dir)
+	wantVisible(t, ctx, third, "committed, second life")
+	wantOffsets(t, ctx, third, map[string]string{"group-open": "11 by open", "group-plain": "9 plain"})
+}
+
+func TestStoppedBrokerKeepsAnOpenTransactionOpen(t *testing.T) {
+	ctx, dir := withTimeout(t), t.TempDir()
+	first := startHere(t, ctx, dir)
 	history(t, ctx, first)
+	before, _ := ends(t, ctx, first)
 	if err := first.Stop(); err != nil {
 		t.Fatal(err)
 	}
-	b, err := embedded.Start(ctx, embedded.Options{DataDir: dir})
+	second := startHere(t, ctx, dir)
+	wantEnds(t, ctx, second, before, 0, 1)
+	wantVisible(t, ctx, second, "committed")
+	wantOffsets(t, ctx, second, map[string]string{
+		"group-committed": "7 by ended", "group-aborted": "none", "group-plain": "9 plain", "group-open": "none",
+	})
+	if _, _, err := newClient(t, second, kgo.TransactionalID("open")).ProducerID(ctx); err != nil { // ends the open one
+		t.Fatal(err)
+	}
+	wantEnds(t, ctx, second, before, 1, 0)
+	wantVisible(t, ctx, second, "committed")
+}
+
+// A broker that was stopped with an open transaction, and is killed before
+// anything else happened, has files that look as if it had been stopped.
+func TestTransactionOpenAtAStopIsAbortedByALaterKill(t *testing.T) {
+	ctx, dir := withTimeout(t), t.TempDir()
+	first := startHere(t, ctx, dir)
+	history(t, ctx, first)
+	before, _ := ends(t, ctx, first)
+	if err := first.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	startElsewhere(t, dir).kill()
+	third := startHere(t, ctx, dir)
+	wantEnds(t, ctx, third, before, 1, 0)
+	wantVisible(t, ctx, third, "committed")
+}
+
+// copyDir copies a data directory whose broker is at rest.
+func copyDir(t *testing.T, from string) string {
+	t.Helper()
+	to := filepath.Join(t.TempDir(), "copy")
+	if err := os.CopyFS(to, os.DirFS(from)); err != nil {
+		t.Fatal(err)
+	}
+	return to
+}
+
+// The broker writes a commit to several files. A kill may come after each write,
+// and in the middle of one.
+func TestKillAtEveryWriteOfACommitLeavesItWholeOrAbsent(t *testing.T) {
+	ctx, dir := withTimeout(t), t.TempDir()
+	b := startHere(t, ctx, dir)
+	client := newClient(t, b, kgo.TransactionalID("tx"))
+	transaction(t, ctx, client, "tx", "one", "group", 1)
+	end(t, ctx, client, kgo.TryCommit)
+	transaction(t, ctx, client, "tx", "two", "group", 2)
+	before := copyDir(t, dir)
+	end(t, ctx, client, kgo.TryCommit)
+	after := copyDir(t, dir)
+	if err := b.Stop(); err != nil {
+		t.Fatal(err)
+	}
+
+	out := filepath.Join("data", "partitions", "out-")
+	for _, order := range [][]string{{"0", "1"}, {"1", "0"}} {
+		writes := []string{
+			filepath.Join("data", "commit.strom"),
+			filepath.Join(out+order[0], "0.dat"), filepath.Join(out+order[0], "0.idx"),
+			filepath.Join(out+order[1], "0.dat"), filepath.Join(out+order[1], "0.idx"),
+			filepath.Join("data", "groups.log"),
+			filepath.Join("data", "pids.log"),
+		}
+		for done := range len(writes) + 1 {
+			for _, torn := range []int{0, 5} { // bytes of the next write that made it
+				if done == len(writes) && torn > 0 {
+					continue
+				}
+				name := fmt.Sprintf("partition %s first, %d writes and %d bytes", order[0], done, torn)
+				t.Run(name, func(t *testing.T) {
+					copied := copyDir(t, before)
+					for i, path := range writes {
+						if i < done || i == done && torn > 0 {
+							advance(t, path, before, after, copied, i == done, torn)
+						}
+					}
+					want, offset := "one, two", "2 by tx"
+					if done == 0 {
+						want, offset = "one", "1 by tx"
+					}
+					restarted := startHere(t, ctx, copied)
+					wantVisible(t, ctx, restarted, want)
+					wantOffsets(t, ctx, restarted, map[string]string{"group": offset})
+					next := newClient(t, restarted, kgo.TransactionalID("tx"))
+					transaction(t, ctx, next, "tx", "three", "group", 3)
+					end(t, ctx, next, kgo.TryCommit)
+					wantVisible(t, ctx, restarted, want+", three")
+				})
+			}
+		}
+	}
+}
+
+// advance brings a file from its state before to that after, or only a few bytes
+// of the way.
+func advance(t *testing.T, path, before, after, target string, partly bool, bytes int) {
+	t.Helper()
+	was, err := os.ReadFile(filepath.Join(before, path))
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = b.Stop() }()
-	high, stable := ends(t, ctx, b)
-	high.Each(func(o kadm.ListedOffset) {
-		if lso, _ := stable.Lookup("out", o.Partition); lso.Offset != o.Offset-1 {
-			t.Errorf("partition %d: end %d, last stable offset %d", o.Partition, o.Offset, lso.Offset)
-		}
-	})
-	wantOffsets(t, ctx, b, map[string]string{
-		"group-committed": "7 by ended", "group-aborted": "none", "group-plain": "9 plain", "group-open": "none",
-	})
-	if _, _, err := newClient(t, b, kgo.TransactionalID("open")).ProducerID(ctx); err != nil { // ends the open one
+	is, err := os.ReadFile(filepath.Join(after, path))
+	if err != nil {
 		t.Fatal(err)
 	}
-	high, stable = ends(t, ctx, b)
-	high.Each(func(o kadm.ListedOffset) {
-		if lso, _ := stable.Lookup("out", o.Partition); lso.Offset != o.Offset {
-			t.Errorf("partition %d: end %d, last stable offset %d", o.Partition, o.Offset, lso.Offset)
+	if partly {
+		at := len(was)
+		if strings.HasSuffix(path, "commit.strom") {
+			at = 0 // written in place
 		}
-	})
-	for p, values := range committed(t, ctx, b) {
-		if strings.Join(values, " ") != "committed" {
-			t.Errorf("partition %d: %v is visible", p, values)
+		is = append(slices.Clone(is[:at+bytes]), was[min(len(was), at+bytes):]...)
+	}
+	if err := os.WriteFile(filepath.Join(target, path), is, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A kill between the two writes of a batch leaves it without its index entry.
+func TestBatchWithoutIndexEntryStaysInItsTransaction(t *testing.T) {
+	ctx, dir := withTimeout(t), t.TempDir()
+	b := startHere(t, ctx, dir)
+	history(t, ctx, b)
+	copied := copyDir(t, dir)
+	if err := b.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	for p := range 2 {
+		index := filepath.Join(copied, "data", "partitions", fmt.Sprintf("out-%d", p), "0.idx")
+		info, err := os.Stat(index)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Truncate(index, info.Size()-15); err != nil {
+			t.Fatal(err)
 		}
 	}
+	restarted := startHere(t, ctx, copied)
+	wantVisible(t, ctx, restarted, "committed")
+	client := newClient(t, restarted, kgo.TransactionalID("open"))
+	transaction(t, ctx, client, "open", "later", "group-open", 12)
+	end(t, ctx, client, kgo.TryCommit)
+	wantVisible(t, ctx, restarted, "committed, later")
 }

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/forge-platform/strom/event"
+	"github.com/forge-platform/strom/internal/localpg/pgtest"
 	"github.com/forge-platform/strom/mapping"
 )
 
@@ -23,7 +24,7 @@ func benchPipeline() Pipeline {
 // benchApply measures rows a second through Apply; row makes the nth row.
 func benchApply(b *testing.B, perEpoch int, row func(n int, r *event.Result)) {
 	ctx := b.Context()
-	s, err := Open(ctx, connection(database(b)), benchPipeline(), Options{})
+	s, err := Open(ctx, connection(pgtest.New(b)), benchPipeline(), Options{})
 	if err != nil {
 		b.Fatal(err)
 	}

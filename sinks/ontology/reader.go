@@ -171,18 +171,19 @@ func instant(micros int64) pgtype.Timestamptz {
 func (r *Reader) WaitHorizon(ctx context.Context, typ string, asked event.RecordedTime, every time.Duration) error {
 	ticker := time.NewTicker(every)
 	defer ticker.Stop()
+	var refused error
 	for {
 		b, err := r.Bounds(ctx, typ)
 		if err != nil {
-			return err
+			return errors.Join(err, refused)
 		}
-		err = b.check(asked)
-		if err == nil || errors.Is(err, ErrBelowFloor) {
-			return err
+		refused = b.check(asked)
+		if refused == nil || errors.Is(refused, ErrBelowFloor) {
+			return refused
 		}
 		select {
 		case <-ctx.Done():
-			return errors.Join(ctx.Err(), err)
+			return errors.Join(ctx.Err(), refused)
 		case <-ticker.C:
 		}
 	}

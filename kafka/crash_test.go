@@ -1,0 +1,144 @@
+package kafka_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/forge-platform/strom/internal/localpg/pgtest"
+	"github.com/forge-platform/strom/kafka"
+	"github.com/forge-platform/strom/kafka/embedded"
+	"github.com/forge-platform/strom/kafka/embedded/kafkatest"
+	"github.com/forge-platform/strom/mapping"
+	"github.com/forge-platform/strom/processors"
+)
+
+// A test that crashes an engine runs it in a child process: this test binary
+// again, told by the environment what to do.
+const (
+	childEnv    = "STROM_TEST_CHILD"
+	brokersEnv  = "STROM_TEST_BROKERS"
+	postgresEnv = "STROM_TEST_POSTGRES"
+	dataEnv     = "STROM_TEST_DATA"
+	crashEnv    = "STROM_TEST_CRASH" // point:n, the n-th time that the point is reached
+)
+
+const childSession = 500 * time.Millisecond
+
+func TestMain(m *testing.M) {
+	if os.Getenv(childEnv) != "" {
+		os.Exit(childMain())
+	}
+	pgtest.Main(m)
+}
+
+// childMain runs the earthquakes to their end, or dies at the named point.
+func childMain() int {
+	plan, err := mapping.Load("../examples/earthquakes/mapping.yaml", os.LookupEnv)
+	if err != nil {
+		return childFailed(err)
+	}
+	engine := kafka.New(kafka.Config{
+		Topology: processors.NewTopology(plan, 1), DataDir: os.Getenv(dataEnv), UntilEnd: true,
+		Kafka:          mapping.Kafka{Brokers: strings.Split(os.Getenv(brokersEnv), ",")},
+		SessionTimeout: childSession, At: crashPoint(os.Getenv(crashEnv)),
+		Log:          slog.New(slog.NewTextHandler(os.Stderr, nil)),
+		OpenOntology: openPostgres(os.Getenv(postgresEnv)),
+	})
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	if err := engine.Run(ctx); err != nil {
+		return childFailed(err)
+	}
+	if ctx.Err() != nil {
+		return childFailed(errors.New("the run did not end within its time"))
+	}
+	return 0
+}
+
+func childFailed(err error) int {
+	fmt.Fprintln(os.Stderr, "child:", err)
+	return 1
+}
+
+// crashPoint kills this process, as nothing can catch it, the n-th time that
+// the point is reached.
+func crashPoint(spec string) func(string) {
+	name, count, _ := strings.Cut(spec, ":")
+	n, _ := strconv.Atoi(count)
+	var seen atomic.Int64
+	return func(point string) {
+		if point == name && seen.Add(1) == int64(n) {
+			_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+			select {} // until the signal arrives
+		}
+	}
+}
+
+type child struct {
+	broker   *embedded.Broker
+	postgres string
+	dataDir  string
+}
+
+// run runs a child and reports whether it died of SIGKILL.
+func (c *child) run(t *testing.T, crash string) (killed bool) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^$")
+	cmd.Env = append(os.Environ(), childEnv+"=1", brokersEnv+"="+strings.Join(c.broker.Brokers(), ","),
+		postgresEnv+"="+c.postgres, dataEnv+"="+c.dataDir, crashEnv+"="+crash)
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	err := cmd.Run()
+	var exit *exec.ExitError
+	switch {
+	case err == nil:
+		return false
+	case errors.As(err, &exit) && exit.Sys().(syscall.WaitStatus).Signal() == syscall.SIGKILL:
+		return true
+	}
+	t.Fatalf("the child ended with %v:\n%s", err, stderr.String())
+	return false
+}
+
+// crashPoints are the points of the protocol at which the engine is killed, and
+// the occurrence at which it is.
+func crashPoints() []string {
+	return []string{
+		"announce:20", "announced:30", "handover:40", "commit.offsets:50", "commit.rows:60", "commit.flushed:70",
+		"commit.ended:80", "commit.applied:90", "readback.asked:10", "readback.answered:10",
+		"sink.apply:25", "sink.applied:35", "recovery.fenced:1", "recovery.tables:2", "recovery.adopt:1",
+	}
+}
+
+func TestAKillAtAnyPointLeavesTheSameHistory(t *testing.T) {
+	points := crashPoints()
+	if testing.Short() {
+		points = []string{"commit.ended:80"}
+	}
+	for _, point := range points {
+		t.Run(point, func(t *testing.T) {
+			c := &child{
+				broker:   kafkatest.New(t, kafkatest.Topic("earthquakes", 1)),
+				postgres: pgtest.New(t), dataDir: t.TempDir(),
+			}
+			loadQuakes(t, c.broker.Brokers())
+			if !c.run(t, point) {
+				t.Fatalf("the point %s was not reached", point)
+			}
+			if c.run(t, "") {
+				t.Fatal("the second run was killed")
+			}
+			compareQuakes(t, c.postgres)
+		})
+	}
+}
