@@ -377,15 +377,17 @@ func decodeCompact(d Decoder, doc []byte) ([]string, error) {
 	err := d.Decode(doc, func(_ int32, f Fields) error {
 		shown := make([]string, len(f))
 		for i, s := range f {
-			if shown[i] = show(s); s.Type == event.ScalarJSON {
-				var v any
-				dec := json.NewDecoder(strings.NewReader(s.Text))
-				dec.UseNumber()
-				if err := dec.Decode(&v); err != nil {
-					return err
-				}
-				shown[i], _ = showAny(v, true)
+			shown[i] = show(s)
+			if s.Type != event.ScalarJSON {
+				continue
 			}
+			var v any
+			dec := json.NewDecoder(strings.NewReader(s.Text))
+			dec.UseNumber()
+			if err := dec.Decode(&v); err != nil {
+				return err
+			}
+			shown[i], _ = showAny(v, true)
 		}
 		events = append(events, strings.Join(shown, " "))
 		return nil
@@ -397,11 +399,10 @@ func decodeCompact(d Decoder, doc []byte) ([]string, error) {
 func loneSurrogate(doc []byte) bool {
 	high := false
 	for i := 0; i < len(doc); i++ {
-		isLow := false
 		if doc[i] == '\\' && i+5 < len(doc) && doc[i+1] == 'u' {
 			var u rune
 			fmt.Sscanf(string(doc[i+2:i+6]), "%04x", &u)
-			isLow = u >= 0xDC00 && u <= 0xDFFF
+			isLow := u >= 0xDC00 && u <= 0xDFFF
 			if isLow != high {
 				return true
 			}

@@ -65,7 +65,7 @@ func (l *loader) values(t *ObjectType, a *Aggregate, s *section, from *streamEnt
 			continue
 		}
 		kind := event.KindDecimal
-		if fn == windows.Count {
+		if fn == windows.Count || fn == windows.CountValues {
 			kind = event.KindInteger
 		}
 		funcs = append(funcs, fn)
@@ -78,10 +78,10 @@ func (l *loader) values(t *ObjectType, a *Aggregate, s *section, from *streamEnt
 // functionCall is an aggregate function around an expression.
 var functionCall = regexp.MustCompile(`^\s*([A-Za-z_]+)\s*\((?s:(.*))\)\s*$`)
 
-// function reads count(), sum(expr) or {sum: expr}.
+// function reads count(), count(expr), sum(expr) or {sum: expr}.
 func (l *loader) function(v *section, name string, from *streamEntry) (windows.Func, *Expr, bool) {
 	n, key := v.value[name], v.path(name)
-	const advice = "write count(), or sum(x), min(x), max(x), avg(x), or {sum: x} and so on"
+	const advice = "write count(), count(x), sum(x), min(x), max(x), avg(x), {sum: x} and so on"
 	if n.Kind == yaml.MappingNode {
 		s := l.r.section(n, key, nil)
 		if len(s.order) != 1 {
@@ -89,11 +89,10 @@ func (l *loader) function(v *section, name string, from *streamEntry) (windows.F
 			return 0, nil, false
 		}
 		fn, ok := v.functionName(s.keys[s.order[0]], key, s.order[0])
-		if fn == windows.Count {
-			l.r.fault(n, key, "write count(), and the condition under where of the aggregate", "count takes no input")
-			return 0, nil, false
-		}
 		input := s.expr(s.order[0], from)
+		if fn == windows.Count {
+			return windows.CountValues, input, ok && s.counts(s.order[0], input)
+		}
 		return fn, s.numeric(s.order[0], input), ok
 	}
 	text, ok := v.text(name)
@@ -111,17 +110,27 @@ func (l *loader) function(v *section, name string, from *streamEntry) (windows.F
 	switch {
 	case !ok:
 		return 0, nil, false
-	case fn == windows.Count && !empty:
-		v.fault(name, "write count(), and the condition under where of the aggregate", "count takes no input")
-		return 0, nil, false
-	case fn == windows.Count:
+	case fn == windows.Count && empty:
 		return fn, nil, true
 	case empty:
 		v.fault(name, "", "%s needs an input, as in %s(amount)", text[m[2]:m[3]], text[m[2]:m[3]])
 		return 0, nil, false
 	}
 	input := l.r.compile(n, key, inner, utf8.RuneCountInString(text[:m[4]]), from)
+	if fn == windows.Count {
+		return windows.CountValues, input, v.counts(name, input)
+	}
 	return fn, v.numeric(name, input), true
+}
+
+// counts refuses to count where a condition is: count(x) counts the events
+// that have x, and every event has a condition.
+func (s *section) counts(name string, x *Expr) bool {
+	if x != nil && x.static == typeBool {
+		s.fault(name, "write count(), and the condition under where of the aggregate", "count(x) counts the events that have x, and this is true or false for all of them")
+		return false
+	}
+	return true
 }
 
 func (s *section) functionName(n *yaml.Node, key, name string) (windows.Func, bool) {

@@ -57,5 +57,5 @@ func (e *Expr) Test(f formats.Fields) (bool, error) {
 }
 
 func (e *Expr) reject(err *evalError) error {
-	return event.Rejectf(event.ReasonExpression, "%s: %s", e.text, err.message)
+	return event.Rejectf(event.ReasonExpression, "%s: %s", shorten(e.text), err.message)
 }

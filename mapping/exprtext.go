@@ -209,15 +209,22 @@ func (n inPiecesNode) test(f formats.Fields) (bool, *evalError) {
 	return false, nil
 }
 
-// quoteShort quotes the start of a text for a message.
-func quoteShort(s string) string {
-	const most = 60
-	if len(s) <= most {
-		return strconv.Quote(s)
+// maxShown bounds a text in a message, in bytes.
+const maxShown = 80
+
+// shorten gives the start of a text for a message.
+func shorten(s string) string {
+	if len(s) <= maxShown {
+		return s
 	}
-	cut := most
+	cut := maxShown
 	for cut > 0 && !utf8.RuneStart(s[cut]) {
 		cut--
 	}
-	return strconv.Quote(s[:cut]) + "…"
+	return s[:cut] + "…"
+}
+
+// quoteShort quotes the start of a text for a message.
+func quoteShort(s string) string {
+	return strconv.Quote(shorten(s))
 }

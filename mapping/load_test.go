@@ -51,7 +51,7 @@ objects:
         id: customer_id
         where: total > 0
         window: {calendar: day, zone: Europe/Berlin}
-        values: {average: avg(total), most: {max: total}}
+        values: {average: avg(total), most: {max: total}, rated: count(rating), noted: {count: note}}
 `
 
 func mustParse(t testing.TB, data string) *Plan {
@@ -92,11 +92,11 @@ func TestAMappingBecomesAPlan(t *testing.T) {
 orders wall 200ms [localhost:9092] <nil> ********
 stream 0 customers customers false id false at auto 300000000 0 60000000 0 false
 stream 1 orders orders false order.id true at rfc3339 129600000000 30000000 0 600000000 true
-type Customer [{daily.average decimal  true} {daily.most decimal  true} {name text  false}]
+type Customer [{daily.average decimal  true} {daily.most decimal  true} {daily.noted integer  true} {daily.rated integer  true} {name text  false}]
 type Order [{buyer link Customer false} {life.least decimal  true} {life.orders integer  true} {life.revenue decimal  true} {status text  false} {total decimal  false}]
 put customers Customer  id false name=name:text
 put orders Order (type == "OrderPlaced") order.id true buyer=customer_id:link status=type:text total=total:decimal
-aggregate Customer.daily orders (total > 0) customer_id {calendar: day, zone: Europe/Berlin} false average=avg(total):decimal most=max(total):decimal
+aggregate Customer.daily orders (total > 0) customer_id {calendar: day, zone: Europe/Berlin} false average=avg(total):decimal most=max(total):decimal noted=count_values(note):integer rated=count_values(rating):integer
 aggregate Order.life orders  order.id {tumbling: 1h, offset: 15m} true least=min(total):decimal orders=count():integer revenue=sum(total):decimal
 `, "\n")
 	if b.String() != want {
@@ -153,7 +153,7 @@ func TestTheVersionIsOfTheMeaning(t *testing.T) {
 		replace("      status: type\n", "", "      buyer:", "      status: {kind: text, value: (type)}\n      buyer:"),
 		replace(`type == "OrderPlaced"`, `"type"=="x"`, `"type"=="x"`, `type=='OrderPlaced'`),
 		replace("topic: customers, key: id", "key: id, format: json, on_error: dead_letter, allowed_lateness: 0s, topic: customers"),
-		replace("{average: avg(total), most: {max: total}}", "{most: max( total ), average: {avg: total}}"),
+		replace("{average: avg(total), most: {max: total}, rated: count(rating)", "{most: max( total ), rated: {count: rating}, average: {avg: total}"),
 		replace("1d12h", "36h", "7d", "168h"),
 		replace("0s}\n    allowed", "0ms}\n    allowed"),
 	} {

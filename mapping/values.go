@@ -71,7 +71,8 @@ func ConvertValue(kind event.Kind, s event.Scalar) (event.Value, *event.Reject) 
 
 // KeyText gives the canonical text of an id or a key: a text as it is, or a
 // number in its canonical form (so 7 and 7.0 are one key). It is at most 1,024
-// bytes long, not empty, and without the character U+0000.
+// bytes long, not empty, and without the character U+0000. It may alias the
+// record.
 func KeyText(s event.Scalar) (string, *event.Reject) {
 	var text string
 	switch s.Type {
