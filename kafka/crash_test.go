@@ -32,7 +32,10 @@ const (
 	crashEnv    = "STROM_TEST_CRASH" // point:n, the n-th time that the point is reached
 )
 
-const childSession = 500 * time.Millisecond
+const (
+	childSession = 500 * time.Millisecond
+	childTime    = 30 * time.Second
+)
 
 func TestMain(m *testing.M) {
 	if os.Getenv(childEnv) != "" {
@@ -51,10 +54,10 @@ func childMain() int {
 		Topology: processors.NewTopology(plan, 1), DataDir: os.Getenv(dataEnv), UntilEnd: true,
 		Kafka:          mapping.Kafka{Brokers: strings.Split(os.Getenv(brokersEnv), ",")},
 		SessionTimeout: childSession, At: crashPoint(os.Getenv(crashEnv)),
-		Log:          slog.New(slog.NewTextHandler(os.Stderr, nil)),
+		Log:          slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: childLevel()})),
 		OpenOntology: openPostgres(os.Getenv(postgresEnv)),
 	})
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), childTime)
 	defer cancel()
 	if err := engine.Run(ctx); err != nil {
 		return childFailed(err)
@@ -116,7 +119,7 @@ func crashPoints() []string {
 	return []string{
 		"announce:20", "announced:30", "handover:40", "commit.offsets:50", "commit.rows:60", "commit.flushed:70",
 		"commit.ended:80", "commit.applied:90", "readback.asked:10", "readback.answered:10",
-		"sink.apply:25", "sink.applied:35", "recovery.fenced:1", "recovery.tables:2", "recovery.adopt:1",
+		"sink.apply:25", "sink.applied:35", "recovery.fenced:1", "recovery.tables:2", "recovery.adopt:1", "adopt.offsets:1", "adopt.offsets:2",
 	}
 }
 
@@ -141,4 +144,12 @@ func TestAKillAtAnyPointLeavesTheSameHistory(t *testing.T) {
 			compareQuakes(t, c.postgres)
 		})
 	}
+}
+
+// childLevel lets STROM_TEST_LOG=debug show everything that a child does.
+func childLevel() slog.Level {
+	if os.Getenv("STROM_TEST_LOG") == "debug" {
+		return slog.LevelDebug
+	}
+	return slog.LevelInfo
 }

@@ -162,6 +162,13 @@ func (m *member) incarnation(ctx context.Context, handler sarama.ConsumerGroupHa
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.KeepControlRecords(),
 		kgo.ConsumeResetOffset(kgo.NoResetOffset()), kgo.SessionTimeout(e.config.SessionTimeout),
 		kgo.HeartbeatInterval(e.config.SessionTimeout/4), kgo.FetchMaxWait(200*time.Millisecond),
+		// franz-go waits for stable offsets before it calls AdjustFetchOffsetsFn,
+		// so what the old owners left open is ended before that.
+		kgo.OnPartitionsAssigned(func(ctx context.Context, _ *kgo.Client, p map[string][]int32) {
+			if err := m.endOldTransactions(ctx, p[m.stage.Input]); err != nil && ctx.Err() == nil {
+				cancel(err)
+			}
+		}),
 		kgo.AdjustFetchOffsetsFn(func(ctx context.Context, o map[string]map[int32]kgo.Offset) (map[string]map[int32]kgo.Offset, error) {
 			out, err := m.takeOver(ctx, handler, o)
 			if err != nil && ctx.Err() == nil {

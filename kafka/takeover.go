@@ -43,10 +43,11 @@ func (m commitMetadata) encode() string {
 const transactionTimeout = time.Minute
 
 // takeOver makes a session for the partitions that the group gave to this
-// member, in the order that the recovery rules demand: it ends what the old
-// owners left open, reads the offsets that are stable then, lets goka recover
-// the tables up to the high watermark after that, compares progress and
-// offsets, and commits both again under its own id before any data.
+// member, in the order that the recovery rules demand. What the old owners left
+// open has been ended (endOldTransactions). It reads the offsets that are
+// stable now, lets goka recover the tables up to the high watermark after that,
+// compares progress and offsets, and commits both again under its own id before
+// any data.
 func (m *member) takeOver(ctx context.Context, handler sarama.ConsumerGroupHandler, given map[string]map[int32]kgo.Offset) (map[string]map[int32]kgo.Offset, error) {
 	partitions := slices.Sorted(maps.Keys(given[m.stage.Input]))
 	if len(partitions) == 0 {
@@ -99,7 +100,7 @@ func (m *member) newSession(handler sarama.ConsumerGroupHandler, partitions []in
 	s := &session{
 		member: m, engine: e, handler: handler, memberID: memberID, generation: generation,
 		claims:          map[string][]int32{m.stage.Input: partitions},
-		transactionalID: fmt.Sprintf("%s.%s.%d", e.topology.Group(m.stage), e.config.Replica, generation),
+		transactionalID: m.transactionalID(generation),
 		tasks:           map[event.Partition]*task{}, handed: make(chan *handed, len(partitions)), room: make(chan struct{}),
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
@@ -117,6 +118,11 @@ func (m *member) newSession(handler sarama.ConsumerGroupHandler, partitions []in
 	return s, err
 }
 
+// transactionalID is (stage, replica, generation of the group).
+func (m *member) transactionalID(generation int32) string {
+	return fmt.Sprintf("%s.%s.%d", m.engine.topology.Group(m.stage), m.engine.config.Replica, generation)
+}
+
 // abandon ends a session that never ran.
 func (s *session) abandon() {
 	s.cancel()
@@ -132,8 +138,8 @@ func (s *session) abandon() {
 func (s *session) recover(ctx context.Context) (map[event.Partition]event.Offset, error) {
 	e := s.engine
 	adm := kadm.NewClient(e.client)
-	if err := s.endOldTransactions(ctx, adm); err != nil {
-		return nil, err
+	if _, _, err := s.producer.ProducerID(ctx); err != nil {
+		return nil, fmt.Errorf("begin as %s: %w", s.transactionalID, err)
 	}
 	e.config.At("recovery.fenced")
 	committed, err := s.stableOffsets(ctx, adm)
@@ -169,19 +175,22 @@ func (s *session) recover(ctx context.Context) (map[event.Partition]event.Offset
 // endOldTransactions ends what the old owners, and this member's own last
 // session, may have left open, and fences them. An unstable fetch shows whose
 // ids stand in the metadata even while a transaction is open.
-func (s *session) endOldTransactions(ctx context.Context, adm *kadm.Client) error {
-	unstable, err := adm.FetchOffsets(ctx, s.engine.topology.Group(s.member.stage))
+func (m *member) endOldTransactions(ctx context.Context, partitions []int32) error {
+	unstable, err := kadm.NewClient(m.engine.client).FetchOffsets(ctx, m.engine.topology.Group(m.stage))
 	if err != nil {
 		return fmt.Errorf("fetch offsets: %w", err)
 	}
-	ids := map[string]bool{}
-	s.member.mu.Lock()
-	if s.member.lastID != "" {
-		ids[s.member.lastID] = true
+	// A predecessor under this replica's own name may have died before its first
+	// transaction put its id into the metadata.
+	_, generation := m.client().GroupMetadata()
+	ids := map[string]bool{m.transactionalID(generation - 1): true}
+	m.mu.Lock()
+	if m.lastID != "" {
+		ids[m.lastID] = true
 	}
-	s.member.mu.Unlock()
-	for _, p := range s.claims[s.member.stage.Input] {
-		o, ok := unstable.Lookup(s.member.stage.Input, p)
+	m.mu.Unlock()
+	for _, p := range partitions {
+		o, ok := unstable.Lookup(m.stage.Input, p)
 		if !ok || o.Metadata == "" {
 			continue
 		}
@@ -190,14 +199,10 @@ func (s *session) endOldTransactions(ctx context.Context, adm *kadm.Client) erro
 			ids[meta.ID] = true
 		}
 	}
-	delete(ids, s.transactionalID)
 	for id := range ids {
-		if err := fence(ctx, s.engine.client, id); err != nil {
+		if err := fence(ctx, m.engine.client, id); err != nil {
 			return fmt.Errorf("end the transaction of %s: %w", id, err)
 		}
-	}
-	if _, _, err := s.producer.ProducerID(ctx); err != nil {
-		return fmt.Errorf("begin as %s: %w", s.transactionalID, err)
 	}
 	return nil
 }
@@ -374,6 +379,7 @@ func (s *session) adopt(ctx context.Context) error {
 	if err := c.offsets(newest); err != nil {
 		return c.abort(err)
 	}
+	s.engine.config.At("adopt.offsets")
 	for n, tasks := range epochs {
 		acks := make([]ackJSON, 0, len(tasks))
 		for _, t := range tasks {
