@@ -3,6 +3,7 @@
 package localpg
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -98,11 +99,11 @@ func (a *account) own(path string) error {
 
 // canUse tells whether the account can enter and change a directory. It asks the
 // system, as that user: permission bits alone miss parents and access lists.
-func (a *account) canUse(dir string) error {
+func (a *account) canUse(ctx context.Context, dir string) error {
 	if a == nil {
 		return nil
 	}
-	cmd := exec.Command("/bin/sh", "-c", `cd -- "$1" && test -w .`, "sh", dir)
+	cmd := exec.CommandContext(ctx, "/bin/sh", "-c", `cd -- "$1" && test -w .`, "sh", dir)
 	cmd.Dir = "/"
 	cmd.Env = serverEnv()
 	cmd.SysProcAttr = sysProcAttr(a, false)
@@ -178,8 +179,8 @@ func processRuns(pid int) bool {
 }
 
 // processName is the name of the program that a process runs; "" if unknown.
-func processName(pid int) string {
-	out, err := exec.Command("ps", "-o", "comm=", "-p", strconv.Itoa(pid)).Output()
+func processName(ctx context.Context, pid int) string {
+	out, err := exec.CommandContext(ctx, "ps", "-o", "comm=", "-p", strconv.Itoa(pid)).Output()
 	if err != nil {
 		return ""
 	}

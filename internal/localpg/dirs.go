@@ -43,7 +43,7 @@ host all all 127.0.0.1/32 scram-sha-256
 // It takes the lock that keeps a lasting one for this program.
 func (s *Server) prepareData(ctx context.Context, o Options, acct *account) (string, error) {
 	if o.DataDir == "" {
-		dir, err := s.tempDir("strom-pgdata-", acct, func(string) bool { return true })
+		dir, err := s.tempDir(ctx, "strom-pgdata-", acct, func(string) bool { return true })
 		return filepath.Join(dir, "data"), err
 	}
 	if _, err := os.Stat(filepath.Join(o.DataDir, "PG_VERSION")); err == nil {
@@ -64,7 +64,7 @@ func (s *Server) prepareData(ctx context.Context, o Options, acct *account) (str
 	if err := acct.own(dir); err != nil {
 		return "", &AccessError{Path: dir, User: acct.String(), Err: err}
 	}
-	if err := acct.canUse(dir); err != nil {
+	if err := acct.canUse(ctx, dir); err != nil {
 		return "", &AccessError{Path: dir, User: acct.String(), Err: err}
 	}
 	return filepath.Join(dir, "data"), nil
@@ -97,13 +97,13 @@ func lockDataDir(ctx context.Context, dir string) (*filelock.Lock, error) {
 }
 
 // prepareRuntime makes the directory of the rules and of the socket.
-func (s *Server) prepareRuntime(o Options, acct *account) (layout, error) {
+func (s *Server) prepareRuntime(ctx context.Context, o Options, acct *account) (layout, error) {
 	l := layout{port: o.Port}
 	if l.port == 0 {
 		l.port = socketPort
 	}
 	fits := func(dir string) bool { return len(socketPath(dir, l.port)) <= socketPathLimit() }
-	dir, err := s.tempDir("strom-pg-", acct, fits)
+	dir, err := s.tempDir(ctx, "strom-pg-", acct, fits)
 	if err != nil {
 		return l, err
 	}
@@ -121,12 +121,12 @@ func (s *Server) prepareRuntime(o Options, acct *account) (layout, error) {
 	if !fits(l.socket) {
 		return l, &PathTooLongError{Path: socketPath(l.socket, l.port), Limit: socketPathLimit()}
 	}
-	return l, useRuntimeDir(l.socket, acct)
+	return l, useRuntimeDir(ctx, l.socket, acct)
 }
 
 // useRuntimeDir makes a runtime directory that is not there yet; one that is
 // there stays as it is.
-func useRuntimeDir(dir string, acct *account) error {
+func useRuntimeDir(ctx context.Context, dir string, acct *account) error {
 	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
 		err := os.MkdirAll(filepath.Dir(dir), 0o755)
 		if err == nil {
@@ -139,7 +139,7 @@ func useRuntimeDir(dir string, acct *account) error {
 			return &AccessError{Path: dir, User: acct.String(), Err: err}
 		}
 	}
-	if err := acct.canUse(dir); err != nil {
+	if err := acct.canUse(ctx, dir); err != nil {
 		return &AccessError{Path: dir, User: acct.String(), Err: err}
 	}
 	return nil
@@ -148,13 +148,13 @@ func useRuntimeDir(dir string, acct *account) error {
 // tempDir makes a directory that goes with the server. The system's temporary
 // directory may be one that the server's user cannot write to, or too long a path
 // for a socket; then one of the usual places takes its role.
-func (s *Server) tempDir(prefix string, acct *account, fits func(dir string) bool) (string, error) {
+func (s *Server) tempDir(ctx context.Context, prefix string, acct *account, fits func(dir string) bool) (string, error) {
 	var why error
 	for _, base := range []string{os.TempDir(), "/tmp", "/var/tmp"} {
 		if !fits(filepath.Join(base, prefix+"0123456789")) {
 			continue
 		}
-		if err := acct.canUse(base); err != nil {
+		if err := acct.canUse(ctx, base); err != nil {
 			why = errors.Join(why, &AccessError{Path: base, User: acct.String(), Err: err})
 			continue
 		}
@@ -193,11 +193,12 @@ func socketPathLimit() int {
 
 // portFree finds a taken port before anything is started. Somebody may take it
 // in between; classify tells that from the server's log.
-func portFree(port int) error {
+func portFree(ctx context.Context, port int) error {
 	if port == 0 {
 		return nil
 	}
-	ln, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+	var lc net.ListenConfig
+	ln, err := lc.Listen(ctx, "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
 	if err != nil {
 		return &PortInUseError{Port: port, Err: err}
 	}
@@ -246,7 +247,7 @@ func waitForDeparture(ctx context.Context, data string, patience time.Duration) 
 		if err != nil || pid == 0 || !processExists(pid) {
 			return err
 		}
-		if !processRuns(pid) || !servesCluster(pid, data) {
+		if !processRuns(pid) || !servesCluster(ctx, pid, data) {
 			return os.Remove(filepath.Join(data, "postmaster.pid"))
 		}
 		limit := patience
@@ -275,8 +276,9 @@ func readPostmasterPID(data string) (pid int, status string, err error) {
 		return 0, "", fmt.Errorf("PostgreSQL data directory: %w", err)
 	}
 	lines := strings.Split(string(raw), "\n")
-	pid, err = strconv.Atoi(strings.TrimSpace(lines[0]))
-	if err != nil || pid <= 0 {
+	// What is no number gives 0: a file that is being written is like none.
+	pid, _ = strconv.Atoi(strings.TrimSpace(lines[0]))
+	if pid <= 0 {
 		return 0, "", nil
 	}
 	if len(lines) >= 8 {
@@ -288,9 +290,9 @@ func readPostmasterPID(data string) (pid int, status string, err error) {
 // servesCluster tells whether a living process is a server of this cluster. The
 // working directory of a server is its cluster. Where the system does not show it,
 // the name of the program decides.
-func servesCluster(pid int, data string) bool {
+func servesCluster(ctx context.Context, pid int, data string) bool {
 	if runtime.GOOS != "linux" {
-		return slices.Contains([]string{"postgres", "postmaster"}, processName(pid))
+		return slices.Contains([]string{"postgres", "postmaster"}, processName(ctx, pid))
 	}
 	cwd, err := os.Stat(fmt.Sprintf("/proc/%d/cwd", pid))
 	if err != nil {

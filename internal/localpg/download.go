@@ -108,7 +108,7 @@ func fetchInto(ctx context.Context, dir string, version embeddedpostgres.Postgre
 	result := make(chan error, 1)
 	// The library takes no context. A download that nobody waits for any more
 	// ends with the program, and leaves only the staging directory behind.
-	go func() { result <- fetch(staging, unpacked, version, repository) }()
+	go func() { result <- fetch(ctx, staging, unpacked, version, repository) }()
 	select {
 	case <-ctx.Done():
 		return ctx.Err()
@@ -127,8 +127,8 @@ func fetchInto(ctx context.Context, dir string, version embeddedpostgres.Postgre
 // directory, initdb, start. We name a runtime directory that cannot be made (below
 // a dangling link), so that it ends after unpacking, before it runs anything.
 // Whether it worked shows in the files, not in the error.
-func fetch(staging, unpacked string, version embeddedpostgres.PostgresVersion, repository string) error {
-	port, err := freePort()
+func fetch(ctx context.Context, staging, unpacked string, version embeddedpostgres.PostgresVersion, repository string) error {
+	port, err := freePort(ctx)
 	if err != nil {
 		return err
 	}
@@ -177,8 +177,9 @@ func loggerFiles() map[string]bool {
 	return files
 }
 
-func freePort() (uint32, error) {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
+func freePort(ctx context.Context) (uint32, error) {
+	var lc net.ListenConfig
+	ln, err := lc.Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
 		return 0, err
 	}

@@ -75,7 +75,7 @@ func TestDownloadUnpacksAndStartsNothing(t *testing.T) {
 
 func TestFailedDownloadLeavesNoHalfInstallation(t *testing.T) {
 	for name, srv := range map[string]*httptest.Server{"broken": repository(t, true), "empty": httptest.NewServer(http.NotFoundHandler())} {
-		defer srv.Close()
+		t.Cleanup(srv.Close)
 		dir := filepath.Join(t.TempDir(), "pg")
 		if err := fetchInto(t.Context(), dir, embeddedpostgres.V17, srv.URL); err == nil || !gone(dir) {
 			t.Errorf("%s: got %v, directory there: %v", name, err, !gone(dir))

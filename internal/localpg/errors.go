@@ -2,7 +2,6 @@ package localpg
 
 import (
 	"fmt"
-	"runtime"
 	"strings"
 )
 
@@ -140,7 +139,3 @@ func (e *StartError) Error() string {
 }
 
 func (e *StartError) Unwrap() error { return e.Err }
-
-func errUnsupported() error {
-	return fmt.Errorf("a local PostgreSQL cannot be run on %s: name a running server in the mapping file (ontology.postgres)", runtime.GOOS)
-}

@@ -61,8 +61,8 @@ func (f finder) candidates(ctx context.Context) []string {
 		if !executable(filepath.Join(dir, "postgres")) {
 			return
 		}
-		if real, err := filepath.EvalSymlinks(filepath.Join(dir, "postgres")); err == nil && executable(filepath.Join(filepath.Dir(real), "initdb")) {
-			dir = filepath.Dir(real)
+		if target, err := filepath.EvalSymlinks(filepath.Join(dir, "postgres")); err == nil && executable(filepath.Join(filepath.Dir(target), "initdb")) {
+			dir = filepath.Dir(target)
 		}
 		if !slices.Contains(dirs, dir) {
 			dirs = append(dirs, dir)
@@ -154,7 +154,7 @@ func parseVersion(out string) (version string, major int, err error) {
 	return m[1], major, err
 }
 
-var lastNumber = regexp.MustCompile(`(\d+)(\.\d+)*[^\d]*$`)
+var lastNumber = regexp.MustCompile(`(\d+)(\.\d+)*\D*$`)
 
 // versionInPath is the last number in a path: 16 in ".../postgresql@16/bin".
 // Postgres.app's "latest" has none and counts as newest.

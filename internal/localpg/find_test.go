@@ -51,16 +51,16 @@ func TestPathComesBeforeTheUsualPlacesAndThoseNewestFirst(t *testing.T) {
 
 func TestLinksInPathLeadToTheRealDirectory(t *testing.T) {
 	root := filepath.Dir(lastingDir(t))
-	real := fakeInstall(t, filepath.Join(root, "real"), "16.1")
+	target := fakeInstall(t, filepath.Join(root, "real"), "16.1")
 	links := filepath.Join(root, "links")
 	if err := os.Mkdir(links, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Symlink(filepath.Join(real, "postgres"), filepath.Join(links, "postgres")); err != nil {
+	if err := os.Symlink(filepath.Join(target, "postgres"), filepath.Join(links, "postgres")); err != nil {
 		t.Fatal(err)
 	}
 	inst, _, _, ok := finder{path: []string{".", links}}.find(t.Context(), 0)
-	if want, _ := filepath.EvalSymlinks(real); !ok || inst.bin != want {
+	if want, _ := filepath.EvalSymlinks(target); !ok || inst.bin != want {
 		t.Fatalf("got %v, %v; want %s", inst, ok, want)
 	}
 }

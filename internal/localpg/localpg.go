@@ -108,10 +108,15 @@ type Server struct {
 	stopErr  error
 }
 
-// reserved are the settings that Start decides by itself.
-var reserved = []string{
-	"data_directory", "external_pid_file", "hba_file", "listen_addresses", "logging_collector",
-	"port", "unix_socket_directories", "unix_socket_permissions",
+// reserved tells of the settings that Start decides by itself.
+func reserved(setting string) bool {
+	switch strings.ToLower(setting) {
+	case "data_directory", "external_pid_file", "hba_file", "listen_addresses", "logging_collector",
+		"port", "unix_socket_directories", "unix_socket_permissions":
+		return true
+	default:
+		return false
+	}
 }
 
 var settingName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_.]*$`)
@@ -142,7 +147,7 @@ func (o Options) withDefaults() (Options, error) {
 		switch {
 		case !settingName.MatchString(name):
 			faults = append(faults, fmt.Errorf("setting %q: not the name of a setting", name))
-		case slices.Contains(reserved, strings.ToLower(name)):
+		case reserved(name):
 			faults = append(faults, fmt.Errorf("setting %q: decided by the program, see its options", name))
 		}
 	}
@@ -174,7 +179,7 @@ func (s *Server) start(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
-	if err := portFree(o.Port); err != nil {
+	if err := portFree(ctx, o.Port); err != nil {
 		return err
 	}
 	data, err := s.prepareData(ctx, o, acct)
@@ -213,7 +218,7 @@ func (s *Server) start(ctx context.Context, o Options) error {
 func (s *Server) launch(ctx context.Context, o Options, acct *account, inst installation, data string, fresh bool) (layout, error) {
 	deadline := time.Now().Add(departurePatience)
 	for {
-		l, err := s.prepareRuntime(o, acct)
+		l, err := s.prepareRuntime(ctx, o, acct)
 		if err != nil {
 			return l, err
 		}
@@ -267,7 +272,6 @@ func serverArgs(o Options, l layout) []string {
 		"max_wal_size":                     "2GB",
 		"checkpoint_timeout":               "15min",
 		"log_checkpoints":                  "off",
-		"idle_session_timeout":             "0",
 		"client_connection_check_interval": "1s", // a killed program's long statement ends with it
 	}
 	if !o.Durable {

@@ -92,7 +92,7 @@ func execSQL(t *testing.T, url, sql string) {
 // if we are root, because its parent lets nobody through.
 func lastingDir(t *testing.T) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "strom-pgtest-")
+	dir, err := os.MkdirTemp("", "strom-pgtest-") //nolint:usetesting // see above
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -271,7 +271,7 @@ func TestForeignFilesInTheDataDirAreNotTouched(t *testing.T) {
 }
 
 func TestTCPWantsThePasswordAndNothingLogsIt(t *testing.T) {
-	port, err := freePort()
+	port, err := freePort(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

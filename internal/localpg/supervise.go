@@ -137,8 +137,7 @@ func supervise(sp spec) (*process, error) {
 	defer keepR.Close()
 	logR, logW, err := os.Pipe()
 	if err != nil {
-		keepW.Close()
-		return nil, err
+		return nil, errors.Join(err, keepW.Close())
 	}
 	defer logW.Close()
 
@@ -152,8 +151,8 @@ func supervise(sp spec) (*process, error) {
 		strings.Join(sp.initArgs, " "), strconv.Itoa(fastTicks), strconv.Itoa(len(sp.remove))}
 	args = append(args, sp.remove...)
 	args = append(args, sp.args...)
-	cmd := exec.Command("/bin/sh", args...)
-	cmd.Dir = "/" // ours may be one that the server's user cannot enter
+	cmd := exec.Command("/bin/sh", args...) //nolint:noctx // it outlives every context; the pipe ends it
+	cmd.Dir = "/"                           // ours may be one that the server's user cannot enter
 	cmd.Env = serverEnv()
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = keepR, logW, logW
 	cmd.SysProcAttr = sysProcAttr(sp.acct, true)
@@ -161,8 +160,8 @@ func supervise(sp spec) (*process, error) {
 		cmd.ExtraFiles = []*os.File{sp.lock.File()} // becomes 3
 	}
 	if err := cmd.Start(); err != nil {
-		keepW.Close()
-		logR.Close()
+		_ = keepW.Close()
+		_ = logR.Close()
 		if sp.acct != nil {
 			return nil, &AccessError{User: sp.acct.name, Err: err}
 		}

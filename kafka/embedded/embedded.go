@@ -25,6 +25,8 @@
 //     Cluster().Compact(). The last batch of a partition is never compacted.
 //   - Without SyncWrites every write is in the operating system's cache when it is
 //     acknowledged: it survives the death of the program, not that of the machine.
+//     With it, a small transaction over four partitions took 5 ms instead of
+//     0.1 ms where it was measured; large batches lose about a third.
 //   - Data lies in files and is read from there; without a data directory it lies
 //     on the heap.
 //   - There is no replication, and transactions end at once, so clients never see
@@ -185,7 +187,7 @@ func (b *Broker) start(ctx context.Context, o Options) error {
 	}
 	b.cluster, b.addrs = cluster, cluster.ListenAddrs()
 	if o.DataDir != "" {
-		if b.recorder, err = startRecorder(b.files(), cluster); err != nil {
+		if b.recorder, err = startRecorder(b.files(), cluster, o.SyncWrites); err != nil {
 			return fmt.Errorf("data directory of the embedded Kafka: %w", err)
 		}
 	}
@@ -216,7 +218,7 @@ func (b *Broker) openDataDir() error {
 	}
 	running := filepath.Join(b.dir, runningFile)
 	if _, err := os.Stat(running); err == nil {
-		if err := error(nil); err != nil {
+		if err := repair(b.files(), time.Now()); err != nil {
 			return fmt.Errorf("embedded Kafka: repairing %s, whose broker was killed: %w", b.dir, err)
 		}
 	} else if !errors.Is(err, fs.ErrNotExist) {

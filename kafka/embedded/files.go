@@ -21,7 +21,7 @@ import (
 // formatVersion; the broker's own source (kfake, persist.go) is what defines them.
 const formatVersion = 1
 
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+func checksum(data []byte) uint32 { return crc32.Checksum(data, crc32.MakeTable(crc32.Castagnoli)) }
 
 // stateLog is an append-only log of JSON entries, each framed by length, CRC-32C
 // and version.
@@ -49,7 +49,7 @@ func openStateLog(path string) (*stateLog, error) {
 			break
 		}
 		body := raw[at+8 : at+8+size]
-		if crc32.Checksum(body, castagnoli) != binary.LittleEndian.Uint32(raw[at+4:]) {
+		if checksum(body) != binary.LittleEndian.Uint32(raw[at+4:]) {
 			break
 		}
 		if v := binary.LittleEndian.Uint16(body); v != formatVersion {
@@ -71,7 +71,7 @@ func (l *stateLog) append(entry any) error {
 	}
 	body := append(binary.LittleEndian.AppendUint16(nil, formatVersion), data...)
 	frame := binary.LittleEndian.AppendUint32(nil, uint32(len(body)))
-	frame = binary.LittleEndian.AppendUint32(frame, crc32.Checksum(body, castagnoli))
+	frame = binary.LittleEndian.AppendUint32(frame, checksum(body))
 	return appendFile(l.path, append(frame, body...))
 }
 
@@ -118,12 +118,11 @@ const (
 // An index entry: version, checksum, leader epoch, a timestamp that the broker
 // computes again, flags.
 const (
-	indexEntry         = 15
-	indexChecksum      = 1
-	indexLeaderEpoch   = 2
-	indexFlags         = 14
-	flagTransactional  = 1
-	endTxnMarkerSource = 0 // coordinator epoch, as the broker itself writes it
+	indexEntry        = 15
+	indexChecksum     = 1
+	indexLeaderEpoch  = 2
+	indexFlags        = 14
+	flagTransactional = 1
 )
 
 func openPartition(dir string) (*partition, error) {
@@ -192,7 +191,7 @@ func nextBatch(data []byte) []byte {
 		return nil
 	}
 	batch := data[:size]
-	if crc32.Checksum(batch[batchAttributes:], castagnoli) != binary.BigEndian.Uint32(batch[batchCRC:]) {
+	if checksum(batch[batchAttributes:]) != binary.BigEndian.Uint32(batch[batchCRC:]) {
 		return nil
 	}
 	return batch
@@ -228,7 +227,7 @@ func (p *partition) indexEntryFor(batch []byte) []byte {
 	if attrs&attrTransactional != 0 && attrs&attrControl == 0 {
 		e[indexFlags] = flagTransactional
 	}
-	e[indexChecksum] = byte(crc32.Checksum(e[indexLeaderEpoch:], castagnoli))
+	e[indexChecksum] = byte(checksum(e[indexLeaderEpoch:]))
 	return e
 }
 
@@ -251,7 +250,7 @@ func marker(t openTransaction, offset int64, commit bool, now time.Time) []byte 
 	if commit {
 		key.Type = kmsg.ControlRecordKeyTypeCommit
 	}
-	value := kmsg.EndTxnMarker{CoordinatorEpoch: endTxnMarkerSource}
+	value := kmsg.EndTxnMarker{} // coordinator epoch 0, as the broker itself writes it
 	rec := kmsg.Record{Key: key.AppendTo(nil), Value: value.AppendTo(nil)}
 	rec.Length = int32(len(rec.AppendTo(nil)) - 1) // without the length itself, one byte here
 	b := kmsg.RecordBatch{
@@ -269,6 +268,6 @@ func marker(t openTransaction, offset int64, commit bool, now time.Time) []byte 
 	}
 	raw := b.AppendTo(nil)
 	binary.BigEndian.PutUint32(raw[batchLength:], uint32(len(raw)-12))
-	binary.BigEndian.PutUint32(raw[batchCRC:], crc32.Checksum(raw[batchAttributes:], castagnoli))
+	binary.BigEndian.PutUint32(raw[batchCRC:], checksum(raw[batchAttributes:]))
 	return raw
 }

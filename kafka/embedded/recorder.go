@@ -49,6 +49,8 @@ type stagedOffset struct {
 // the broker refused of a TxnOffsetCommit is recorded as well: a client that then
 // commits all the same has asked for it.
 type recorder struct {
+	sync bool // make each record durable
+
 	mu     sync.Mutex // guards all below
 	file   *os.File
 	staged map[int64]commitRecord
@@ -57,12 +59,12 @@ type recorder struct {
 
 const firstVersionWithEpochs = 5
 
-func startRecorder(dir string, cluster *kfake.Cluster) (*recorder, error) {
+func startRecorder(dir string, cluster *kfake.Cluster, sync bool) (*recorder, error) {
 	file, err := os.OpenFile(filepath.Join(dir, commitFile), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, err
 	}
-	r := &recorder{file: file, staged: make(map[int64]commitRecord)}
+	r := &recorder{sync: sync, file: file, staged: make(map[int64]commitRecord)}
 	watch := func(key kmsg.Key, fn func(kmsg.Request)) {
 		cluster.ControlKey(int16(key), func(req kmsg.Request) (kmsg.Response, error, bool) {
 			fn(req)
@@ -113,7 +115,11 @@ func (r *recorder) end(req kmsg.Request) {
 		rec.Offsets = nil
 	}
 	rec.PID, rec.Epoch = e.ProducerID, e.ProducerEpoch
-	if err := writeCommit(r.file, rec); err != nil && r.failed == nil {
+	err := writeCommit(r.file, rec)
+	if err == nil && r.sync {
+		err = r.file.Sync()
+	}
+	if err != nil && r.failed == nil {
 		r.failed = fmt.Errorf("embedded Kafka: writing down a commit: %w", err)
 	}
 }

@@ -107,7 +107,7 @@ func transaction(t *testing.T, ctx context.Context, client *kgo.Client, txid, va
 	commit.TransactionalID, commit.ProducerID, commit.ProducerEpoch, commit.Group = txid, id, epoch, group
 	commit.Generation = -1
 	part := kmsg.NewTxnOffsetCommitRequestTopicPartition()
-	part.Offset, part.Metadata = offset, kmsg.StringPtr("by "+txid)
+	part.Offset, part.Metadata = offset, new("by "+txid)
 	topic := kmsg.NewTxnOffsetCommitRequestTopic()
 	topic.Topic, topic.Partitions = "in", append(topic.Partitions, part)
 	details, err := kadm.NewClient(client).ListTopics(ctx, "in")
@@ -282,7 +282,7 @@ func TestKilledBrokerKeepsWhatWasCommittedAndNothingElse(t *testing.T) {
 	late := kmsg.NewPtrEndTxnRequest()
 	late.TransactionalID, late.ProducerID, late.ProducerEpoch, late.Commit = "open", left.id, left.epoch, true
 	resp, err := late.RequestWith(ctx, newClient(t, second))
-	if err != nil || kerr.ErrorForCode(resp.ErrorCode) != kerr.ProducerFenced {
+	if err != nil || !errors.Is(kerr.ErrorForCode(resp.ErrorCode), kerr.ProducerFenced) {
 		t.Fatalf("EndTxn of the lost transaction: %v, %v; want PRODUCER_FENCED", resp, err)
 	}
 
@@ -375,6 +375,7 @@ func TestKillAtEveryWriteOfACommitLeavesItWholeOrAbsent(t *testing.T) {
 				}
 				name := fmt.Sprintf("partition %s first, %d writes and %d bytes", order[0], done, torn)
 				t.Run(name, func(t *testing.T) {
+					ctx := withTimeout(t)
 					copied := copyDir(t, before)
 					for i, path := range writes {
 						if i < done || i == done && torn > 0 {

@@ -12,7 +12,6 @@ package pgtest
 import (
 	"context"
 	"fmt"
-	"net/url"
 	"os"
 	"strings"
 	"sync"
@@ -36,7 +35,7 @@ type shared struct {
 	made   int   // databases
 }
 
-var instance shared
+var instance shared //nolint:gochecknoglobals // see its type
 
 // New returns the URL of a fresh, empty database. It is dropped when the test
 // ends, also if connections to it are still open.
@@ -73,9 +72,9 @@ func Server(t testing.TB, o localpg.Options) *localpg.Server {
 // not serve there, if root runs the tests: the server's user cannot enter it.
 func Dir(t testing.TB) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "strom-pgtest-")
+	dir, err := os.MkdirTemp("", "strom-pgtest-") //nolint:usetesting // see above
 	if err == nil {
-		err = os.Chmod(dir, 0o755)
+		err = os.Chmod(dir, 0o755) //nolint:gosec // the server's user must get in
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -99,7 +98,7 @@ func Main(m *testing.M) int {
 		return code
 	}
 	if err := instance.server.Stop(); err != nil {
-		fmt.Fprintln(os.Stderr, err)
+		fmt.Fprintln(os.Stderr, err) //nolint:forbidigo // a test binary has no logger
 		return max(code, 1)
 	}
 	return code
@@ -141,10 +140,8 @@ func exec(ctx context.Context, url, sql string) error {
 	return err
 }
 
+// databaseURL is the server's URL with another database: postgres:///forge?host=…
 func databaseURL(server, name string) string {
-	u, err := url.Parse(server)
-	if err != nil {
-		panic(err) // localpg made it
-	}
-	return "postgres:///" + name + "?" + strings.TrimPrefix(u.RawQuery, "?")
+	_, query, _ := strings.Cut(server, "?")
+	return "postgres:///" + name + "?" + query
 }
