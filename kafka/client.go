@@ -147,19 +147,19 @@ func (l clientLogger) Log(level kgo.LogLevel, msg string, keyvals ...any) {
 	if level == kgo.LogLevelError {
 		to = slog.LevelWarn
 	}
-	l.log.Log(context.Background(), to, "kafka client: "+msg, keyvals...)
+	l.log.With(keyvals...).Log(context.Background(), to, "kafka client", "says", msg)
 }
 
 // gokaLogger passes what goka says on at debug level.
 type gokaLogger struct{ log *slog.Logger }
 
 // Print implements goka.Logger.
-func (l gokaLogger) Print(args ...any) { l.log.Debug("goka: " + fmt.Sprint(args...)) }
+func (l gokaLogger) Print(args ...any) { l.log.Debug("goka", "says", fmt.Sprint(args...)) }
 
 // Println implements goka.Logger.
-func (l gokaLogger) Println(args ...any) { l.log.Debug("goka: " + fmt.Sprint(args...)) }
+func (l gokaLogger) Println(args ...any) { l.log.Debug("goka", "says", fmt.Sprint(args...)) }
 
 // Printf implements goka.Logger.
 func (l gokaLogger) Printf(format string, args ...any) {
-	l.log.Debug("goka: " + fmt.Sprintf(format, args...))
+	l.log.Debug("goka", "says", fmt.Sprintf(format, args...))
 }

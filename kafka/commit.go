@@ -302,9 +302,9 @@ func (c *commit) retry(do func() error) error {
 }
 
 // produce adds a record; its failure shows in end.
-func (c *commit) produce(topic string, p event.Partition, key, value []byte, headers []kgo.RecordHeader) {
+func (c *commit) produce(topic string, p event.Partition, key, value []byte) {
 	c.records++
-	r := &kgo.Record{Topic: topic, Partition: int32(p), Key: key, Value: value, Headers: headers}
+	r := &kgo.Record{Topic: topic, Partition: int32(p), Key: key, Value: value}
 	c.session.producer.Produce(c.ctx, r, c.produced)
 }
 
@@ -335,15 +335,15 @@ func (c *commit) epoch(h *handed) error {
 		if expired(r.Expired, change.Key) {
 			continue // gone again in the same epoch
 		}
-		c.produce(changelog, t.id.Partition, change.Key, change.Value, nil)
+		c.produce(changelog, t.id.Partition, change.Key, change.Value)
 	}
 	out := func(o processors.Output) error {
 		topic := s.member.stage.Outputs[o.Topic]
-		c.produce(topic, event.PartitionOf(o.Key, s.engine.partitionsOf(topic)), o.Key, o.Value, nil)
+		c.produce(topic, event.PartitionOf(o.Key, s.engine.partitionsOf(topic)), o.Key, o.Value)
 		return c.failed()
 	}
 	tombstone := func(key []byte) error {
-		c.produce(changelog, t.id.Partition, slices.Clone(key), nil, nil)
+		c.produce(changelog, t.id.Partition, slices.Clone(key), nil)
 		return c.failed()
 	}
 	if err := r.Stream(r.Layer.Over(t.store), out, tombstone); err != nil {
@@ -421,7 +421,7 @@ func (c *commit) markers(n event.Epoch, at event.RecordedTime, tasks []event.Par
 	}
 	for _, topic := range s.member.stage.Outputs {
 		for p := range s.engine.partitionsOf(topic) {
-			c.produce(topic, event.Partition(p), nil, value, nil)
+			c.produce(topic, event.Partition(p), nil, value)
 		}
 	}
 	return nil
@@ -436,7 +436,7 @@ func (c *commit) acknowledge(n event.Epoch, acks []ackJSON) error {
 	if err != nil {
 		return err
 	}
-	c.produce(s.engine.topology.ControlTopic(), 0, nil, value, nil)
+	c.produce(s.engine.topology.ControlTopic(), 0, nil, value)
 	return nil
 }
 
@@ -451,9 +451,7 @@ func (c *commit) abort(cause error) error {
 	if err != nil {
 		c.session.engine.log.Debug("abort", "stage", c.session.member.stage.Name, "error", err)
 	}
-	var protocol *kerr.Error
-	if errors.Is(cause, event.ErrCorrupt) || errors.Is(cause, event.ErrVersion) ||
-		(errors.As(cause, &protocol) && errors.Is(protocol, kerr.MessageTooLarge)) {
+	if errors.Is(cause, event.ErrCorrupt) || errors.Is(cause, event.ErrVersion) || errors.Is(cause, kerr.MessageTooLarge) {
 		return cause
 	}
 	return &errReset{cause}

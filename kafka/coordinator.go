@@ -45,7 +45,7 @@ func (e *Engine) runCoordinator(ctx context.Context) error {
 		case err = <-polled:
 		case err = <-lead.failed:
 			cancel()
-			<-polled
+			err = errors.Join(err, <-polled)
 		}
 		cancel()
 		if err != nil {

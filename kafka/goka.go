@@ -163,7 +163,7 @@ func (p *partitionConsumer) run(ctx context.Context) {
 	defer p.client.Close()
 	high, err := p.high(ctx)
 	for err == nil && p.next < high {
-		err = p.slab(ctx, high)
+		err = p.slab(ctx)
 	}
 	if err != nil && ctx.Err() == nil {
 		p.errors <- &sarama.ConsumerError{Topic: p.topic, Partition: p.partition, Err: err}
@@ -177,7 +177,7 @@ func (p *partitionConsumer) high(ctx context.Context) (int64, error) {
 }
 
 // slab delivers one poll as one message.
-func (p *partitionConsumer) slab(ctx context.Context, high int64) error {
+func (p *partitionConsumer) slab(ctx context.Context) error {
 	fetches := p.client.PollRecords(ctx, pollRecords)
 	if err := fetchError(ctx, fetches); err != nil {
 		return err
@@ -194,7 +194,6 @@ func (p *partitionConsumer) slab(ctx context.Context, high int64) error {
 	if fetches.NumRecords() == 0 {
 		return nil
 	}
-	// What lies between the last record and the high watermark was read past.
 	last := p.next - 1
 	msg := &sarama.ConsumerMessage{
 		Topic: p.topic, Partition: p.partition, Offset: last, Timestamp: at,

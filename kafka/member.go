@@ -133,7 +133,7 @@ func (m *member) consume(ctx context.Context, handler sarama.ConsumerGroupHandle
 			return fatal
 		}
 		if ctx.Err() != nil {
-			break
+			return nil //nolint:nilerr // a planned stop, whatever the session said last
 		}
 		if time.Since(start) > 30*time.Second {
 			backoff = newBackoff()

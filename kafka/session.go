@@ -85,8 +85,7 @@ func (s *session) fail(err error) {
 		s.err = err
 	}
 	s.mu.Unlock()
-	var reset *errReset
-	if !errors.As(err, &reset) {
+	if _, reset := errors.AsType[*errReset](err); !reset {
 		s.member.fail(err)
 	}
 	s.cancel()

@@ -79,7 +79,9 @@ func (s *stores) prepare(ctx context.Context, adm *kadm.Client, t processors.Tas
 	s.engine.log.Debug("recovery", "stage", t.Stage, "partition", t.Partition, "decision", decision.String(), "why", why)
 	if decision == state.Rebuild {
 		s.engine.log.Warn("the local state is rebuilt from the changelog", "stage", t.Stage, "partition", t.Partition, "why", why)
-		return st, st.Wipe()
+		if err := st.Wipe(); err != nil {
+			return nil, err
+		}
 	}
 	return st, nil
 }

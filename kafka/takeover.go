@@ -64,8 +64,7 @@ func (m *member) takeOver(ctx context.Context, handler sarama.ConsumerGroupHandl
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
 		}
-		var reset *errReset
-		if !errors.As(err, &reset) && !retriable(err) {
+		if _, reset := errors.AsType[*errReset](err); !reset && !retriable(err) {
 			m.fail(fmt.Errorf("stage %s: take over partitions %v: %w", m.stage.Name, partitions, err))
 		}
 		return nil, err
@@ -84,8 +83,7 @@ func (m *member) takeOver(ctx context.Context, handler sarama.ConsumerGroupHandl
 
 // retriable reports whether an error of the infrastructure is worth another try.
 func retriable(err error) bool {
-	var protocol *kerr.Error
-	if errors.As(err, &protocol) {
+	if protocol, ok := errors.AsType[*kerr.Error](err); ok {
 		return protocol.Retriable || errors.Is(err, kerr.IllegalGeneration) || errors.Is(err, kerr.UnknownMemberID) ||
 			errors.Is(err, kerr.RebalanceInProgress) || errors.Is(err, kerr.FencedInstanceID) ||
 			errors.Is(err, kerr.InvalidProducerEpoch) || errors.Is(err, kerr.ProducerFenced) ||
@@ -213,7 +211,7 @@ func fence(ctx context.Context, client *kgo.Client, id string) error {
 	wait := newBackoff()
 	for {
 		req := kmsg.NewPtrInitProducerIDRequest()
-		req.TransactionalID = kmsg.StringPtr(id)
+		req.TransactionalID = new(id)
 		req.TransactionTimeoutMillis = int32(transactionTimeout.Milliseconds())
 		resp, err := req.RequestWith(ctx, client)
 		if err == nil {

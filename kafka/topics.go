@@ -78,8 +78,8 @@ func (e *Engine) ensureOwn(l *layout, widest int32, ensure ensureTopic) (int32, 
 	t := e.topology
 	// Our own topics keep everything until it is applied.
 	keep := map[string]*string{
-		"cleanup.policy": kadm.StringPtr("delete"), "retention.ms": kadm.StringPtr("-1"),
-		"retention.bytes": kadm.StringPtr("-1"), "max.message.bytes": kadm.StringPtr("10485760"),
+		"cleanup.policy": new("delete"), "retention.ms": new("-1"),
+		"retention.bytes": new("-1"), "max.message.bytes": new("10485760"),
 	}
 	if n, err := ensure(t.ControlTopic(), 1, keep); err != nil {
 		return 0, err
@@ -100,7 +100,7 @@ func (e *Engine) ensureOwn(l *layout, widest int32, ensure ensureTopic) (int32, 
 			}
 		}
 		compacted := map[string]*string{
-			"cleanup.policy": kadm.StringPtr("compact"), "max.message.bytes": kadm.StringPtr("10485760"),
+			"cleanup.policy": new("compact"), "max.message.bytes": new("10485760"),
 		}
 		n, err := ensure(t.Changelog(s), l.tasks[s.Name], compacted)
 		if err != nil {

@@ -100,15 +100,23 @@ func (t *ingestTask) Feed(_ int, records []Record, now Clock) (int, error) {
 		return 0, nil // nothing can be judged before the first barrier
 	}
 	for i := range records {
-		if t.halted != nil || t.hold || t.arena.size > t.config.BudgetBytes {
+		if t.takesNoMore() {
 			return i, nil
 		}
 		took, err := t.record(&records[i], now)
-		if err != nil || !took {
+		if err != nil {
 			return i, err
+		}
+		if !took {
+			return i, nil
 		}
 	}
 	return len(records), nil
+}
+
+// takesNoMore says that nothing is taken before the next barrier.
+func (t *ingestTask) takesNoMore() bool {
+	return t.halted != nil || t.hold || t.arena.size > t.config.BudgetBytes
 }
 
 // errWait says that the record waits for the next barrier.

@@ -247,7 +247,7 @@ objects:
       total: {value: total, kind: decimal}
 `
 
-func value(text string, stamp string) processors.LocalRecord {
+func value(text, stamp string) processors.LocalRecord {
 	r := processors.LocalRecord{Record: processors.Record{Timestamp: processors.NoTimestamp, Value: []byte(text)}}
 	if at, err := time.Parse(time.RFC3339, stamp); err == nil {
 		r.Record.Timestamp = event.FromTime(at)

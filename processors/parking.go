@@ -129,7 +129,8 @@ func (k *parking) answer(answers []Answer) error {
 }
 
 func (k *parking) settled(n event.Epoch) {
-	if k.unanswered[n]--; k.unanswered[n] == 0 {
+	k.unanswered[n]--
+	if k.unanswered[n] == 0 {
 		delete(k.unanswered, n)
 	}
 }

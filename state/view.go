@@ -109,7 +109,7 @@ func NewView(s Store) *View { return &View{store: s} }
 func (v *View) Begin(l *Layer) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.layers = append(v.layers[:len(v.layers):len(v.layers)], l)
+	v.layers = append(slices.Clip(v.layers), l)
 }
 
 // Applied says that the store has the oldest layer.
