@@ -21,17 +21,11 @@ const joins = `
 	JOIN strom.pipeline l ON l.pipeline_id = h.pipeline_id
 	LEFT JOIN strom.topic k ON k.topic_id = h.place_topic`
 
-// of finds the one object that is asked for by an index.
-const of = `($2::int4 IS NULL OR $3::text IS NULL
-	OR h.object_no = (SELECT x.object_no FROM strom.object x WHERE x.type_id = $2 AND x.id = $3))`
-
 const asOfSQL = `SELECT t.name, o.id, p.name, l.name, ` + askedColumns + `
-	FROM (SELECT ` + headColumns + ` FROM strom.head h WHERE h.recorded_from <= $1::timestamptz AND ` + of + `
-		UNION ALL
-		SELECT ` + headColumns + ` FROM strom.history h
-		WHERE h.recorded_from <= $1 AND h.recorded_to > $1 AND ` + of + `) h` + joins + `
-	WHERE h.cause <> 5 AND (h.version > 0 OR h.value IS NOT NULL)
-		AND ($2 IS NULL OR o.type_id = $2) AND ($3 IS NULL OR o.id = $3)
+	FROM strom.assertion_row h` + joins + `
+	WHERE h.recorded_from <= $1::timestamptz AND h.recorded_to > $1
+		AND h.cause <> 5 AND (h.version > 0 OR h.value IS NOT NULL)
+		AND ($2::int4 IS NULL OR o.type_id = $2) AND ($3::text IS NULL OR o.id = $3)
 		AND ($4::timestamptz IS NULL OR h.valid_from <= $4 AND h.valid_to > $4)
 		AND (NOT $5::bool OR h.version > 0 OR h.valid_to = 'infinity')
 	ORDER BY t.name, o.id, p.name, h.valid_from, h.valid_to LIMIT $6::int8`
@@ -83,11 +77,9 @@ func readAsked(c *columns) (Assertion, error) {
 
 const historySQL = `SELECT t.name, o.id, p.name, l.name, ` + askedColumns + `,
 		CASE WHEN h.recorded_to <= $1 THEN h.recorded_to ELSE 'infinity' END
-	FROM (SELECT ` + headColumns + `, 'infinity'::timestamptz AS recorded_to FROM strom.head h
-		WHERE h.recorded_from <= $1::timestamptz AND ` + of + `
-		UNION ALL
-		SELECT ` + headColumns + `, recorded_to FROM strom.history h WHERE h.recorded_from <= $1 AND ` + of + `) h` + joins + `
-	WHERE ($2 IS NULL OR o.type_id = $2) AND ($3 IS NULL OR o.id = $3) AND ($4::text IS NULL OR p.name = $4)
+	FROM strom.assertion_row h` + joins + `
+	WHERE h.recorded_from <= $1::timestamptz AND ($2::int4 IS NULL OR o.type_id = $2)
+		AND ($3::text IS NULL OR o.id = $3) AND ($4::text IS NULL OR p.name = $4)
 	ORDER BY h.recorded_from, t.name, o.id, p.name, h.valid_from, h.version,
 		coalesce(h.tie_sequence, 0), coalesce(h.tie_rank, 0), coalesce(h.tie_partition, 0), coalesce(h.tie_offset, 0), coalesce(h.tie_index, 0),
 		CASE WHEN h.recorded_to <= $1 THEN h.recorded_to ELSE 'infinity' END, h.valid_to DESC`
@@ -115,10 +107,9 @@ func (r *Reader) History(ctx context.Context, typ, id, property string) iter.Seq
 
 const listSQL = `SELECT o.id FROM strom.object o
 	WHERE o.type_id = $2::int4 AND o.id > $3::text
-		AND (EXISTS (SELECT FROM strom.head h WHERE h.object_no = o.object_no AND h.recorded_from <= $1::timestamptz
-				AND h.cause <> 5 AND (h.version > 0 OR h.value IS NOT NULL AND h.valid_to = 'infinity'))
-			OR EXISTS (SELECT FROM strom.history h WHERE h.object_no = o.object_no AND h.recorded_from <= $1 AND h.recorded_to > $1
-				AND h.cause <> 5 AND (h.version > 0 OR h.value IS NOT NULL AND h.valid_to = 'infinity')))
+		AND EXISTS (SELECT FROM strom.assertion_row h WHERE h.object_no = o.object_no
+			AND h.recorded_from <= $1::timestamptz AND h.recorded_to > $1
+			AND h.cause <> 5 AND (h.version > 0 OR h.value IS NOT NULL AND h.valid_to = 'infinity'))
 	ORDER BY o.id LIMIT $4::int8`
 
 // List gives the ids of a type's objects of which something is believed now,
@@ -137,9 +128,7 @@ const statsSQL = `SELECT a.windowed, a.cause, a.reasserted, a.counted, a.closed,
 	FROM (SELECT p.aggregate IS NOT NULL AS windowed, h.cause, h.reasserted, h.recorded_to <= t.horizon AS closed,
 			p.aggregate IS NULL OR p.property_id = (SELECT min(q.property_id) FROM strom.property q
 				WHERE q.type_id = p.type_id AND q.aggregate = p.aggregate) AS counted
-		FROM (SELECT property_id, cause, reasserted, recorded_from, 'infinity'::timestamptz AS recorded_to FROM strom.head
-			UNION ALL
-			SELECT property_id, cause, reasserted, recorded_from, recorded_to FROM strom.history) h
+		FROM strom.assertion_row h
 		JOIN strom.property p ON p.property_id = h.property_id
 		JOIN (SELECT t.type_id, strom.type_horizon(t.type_id) AS horizon FROM strom.object_type t OFFSET 0) t ON t.type_id = p.type_id
 		WHERE h.recorded_from <= t.horizon AND ($1::int4 IS NULL OR p.type_id = $1)) a

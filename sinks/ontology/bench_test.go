@@ -23,6 +23,7 @@ func benchPipeline() Pipeline {
 
 // benchApply measures rows a second through Apply; row makes the nth row.
 func benchApply(b *testing.B, perEpoch int, row func(n int, r *event.Result)) {
+	b.Helper()
 	ctx := b.Context()
 	s, err := Open(ctx, connection(pgtest.New(b)), benchPipeline(), Options{})
 	if err != nil {

@@ -208,8 +208,7 @@ func closeConn(conn *pgx.Conn) {
 // wrap makes a failure to connect one that says what to do.
 func (c *connector) wrap(err error) error {
 	e := &ConnectError{Where: c.where, Err: plain(err), Advice: "check ontology.postgres in the mapping and that the server runs"}
-	var pg *pgconn.PgError
-	if errors.As(err, &pg) {
+	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
 		switch {
 		case strings.HasPrefix(pg.Code, "28"):
 			e.Advice = "check user and password, and the server's pg_hba.conf"

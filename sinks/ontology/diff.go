@@ -12,14 +12,9 @@ import (
 // assertions of the first, the others are of the second. What both believe
 // has not changed.
 const diffSQL = `SELECT t.name, o.id, p.name, l.name, ` + askedColumns + `, h.gone
-	FROM (SELECT ` + headColumns + `, false AS gone FROM strom.head h
-		WHERE h.recorded_from > $1::timestamptz AND h.recorded_from <= $2::timestamptz
-		UNION ALL
-		SELECT ` + headColumns + `, false FROM strom.history h
-		WHERE h.recorded_from > $1 AND h.recorded_from <= $2 AND h.recorded_to > $2
-		UNION ALL
-		SELECT ` + headColumns + `, true FROM strom.history h
-		WHERE h.recorded_from <= $1 AND h.recorded_to > $1 AND h.recorded_to <= $2) h` + joins + `
+	FROM (SELECT *, recorded_from <= $1::timestamptz AS gone FROM strom.assertion_row
+		WHERE recorded_from > $1 AND recorded_from <= $2::timestamptz AND recorded_to > $2
+			OR recorded_from <= $1 AND recorded_to > $1 AND recorded_to <= $2) h` + joins + `
 	WHERE h.cause <> 5 AND (h.version > 0 OR h.value IS NOT NULL) AND ($3::int4 IS NULL OR o.type_id = $3)
 	ORDER BY t.name, o.id, p.name, h.valid_from, h.valid_to, h.gone DESC`
 

@@ -214,7 +214,7 @@ func (c *columns) instant() int64 {
 
 func (c *columns) bool() bool {
 	v := c.field(1)
-	return v != nil && v[0] != 0
+	return len(v) == 1 && v[0] != 0
 }
 
 func (c *columns) text() string { return string(c.field(-1)) }

@@ -55,6 +55,17 @@ func (c *copier) full(ctx context.Context, a *applying) error {
 
 const headFields = 24
 
+// factWriter turns what the core decided into statements.
+type factWriter struct {
+	a       *applying
+	topics  map[string]int32
+	history copier
+	heads   copier
+	moves   *arrays
+	changes *arrays
+	row     fields // one assertion, before its fields go to the columns of changes
+}
+
 // assertionRow appends the fields of headColumns.
 func (wr *factWriter) assertionRow(f *fields, no int64, property int32, h *timeline.Assertion) {
 	f.int8(no)
@@ -91,17 +102,6 @@ func (wr *factWriter) assertionRow(f *fields, no int64, property int32, h *timel
 	}
 	f.value(h.Value)
 	f.bytes(h.State)
-}
-
-// factWriter turns what the core decided into statements.
-type factWriter struct {
-	a       *applying
-	topics  map[string]int32
-	history copier
-	heads   copier
-	moves   *arrays
-	changes *arrays
-	row     fields // one assertion, before its fields go to the columns of changes
 }
 
 // writeFacts runs the core over every fact and writes what changed.

@@ -1,11 +1,13 @@
 package ontology
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
@@ -50,7 +52,7 @@ func play(t testing.TB, c chance, l *log, epochs int, check func(epoch int), sub
 				}
 				l.window(id, start, versions[key], cause, c.intN(5))
 			default:
-				value := []string{"", "a", "b", "c"}[c.intN(4)]
+				value := []string{"", "1", "2.5", "-3"}[c.intN(4)]
 				props := []event.Property{prop([]string{"status", "total"}[c.intN(2)], value)}
 				if c.intN(4) == 0 {
 					props = []event.Property{prop("status", value), prop("total", value)}
@@ -95,6 +97,7 @@ func answerHash(t testing.TB, s *subject, r event.RecordedTime) [32]byte {
 // keepsItsPast checks that the answers of all earlier recorded times have the
 // same bytes as when they could first be asked.
 func keepsItsPast(t testing.TB, s *subject, l *log) func(epoch int) {
+	t.Helper()
 	past := make(map[event.RecordedTime][32]byte)
 	return func(epoch int) {
 		past[second(epoch)] = answerHash(t, s, second(epoch))
@@ -258,7 +261,102 @@ func TestRandomRunsInPostgresAgreeWithMemoryRowByRow(t *testing.T) {
 		if got, want := fmt.Sprint(pg.stats(typ)), fmt.Sprint(mem.stats(typ)); got != want {
 			t.Fatalf("seed %d: %s, memory %s", seed, got, want)
 		}
+		checkSQL(t, url, l, mem)
 		pg.Close()
+	}
+}
+
+// checkSQL checks that SQL gives the answers that Go gives: strom.as_of at
+// every recorded time, and the views.
+func checkSQL(t *testing.T, url string, l *log, mem *subject) {
+	t.Helper()
+	conn, typ := sqlConn(t, url), l.p.Types[1].Name
+	exec(t, conn, "SET timezone = 'UTC'")
+	last := int(l.epoch) - 1
+	for r := range last + 1 {
+		at := event.EventTime(r)
+		for _, q := range []Question{
+			{Type: typ, Recorded: second(r)},
+			{Type: typ, Recorded: second(r), Valid: &at},
+			{Type: typ, Recorded: second(r), ID: "o1"},
+		} {
+			facts, err := mem.asOf(q)
+			if err != nil {
+				t.Fatal(err)
+			}
+			lines := [][]string{{"id", "property", "value", "valid_from", "valid_to", "recorded_from", "cause", "version"}}
+			for _, f := range facts {
+				end := "infinity"
+				if f.ValidTo != event.OpenEnd {
+					end = f.ValidTo.String()
+				}
+				value := f.Value.Text
+				lines = append(lines, []string{f.ID, f.Property, value, f.ValidFrom.String(), end, f.RecordedFrom.String(), f.Cause.String(), fmt.Sprint(f.Version)})
+			}
+			args := []string{"'" + typ + "'", fmt.Sprintf("'%s'", q.Recorded), "NULL", "NULL"}
+			if q.Valid != nil {
+				args[2] = fmt.Sprintf("'%s'", *q.Valid)
+			}
+			if q.ID != "" {
+				args[3] = "'" + q.ID + "'"
+			}
+			if got, want := ask(t, conn, "SELECT * FROM strom.as_of("+strings.Join(args, ", ")+")", false), table(lines); got != want {
+				t.Fatalf("strom.as_of(%s) gives\n%s\nwant\n%s", args, got, want)
+			}
+		}
+	}
+	facts, err := mem.asOf(Question{Type: typ, Recorded: second(last), Current: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	objects, windows := make(map[string][2]string), make(map[string][2]string)
+	set := func(m map[string][2]string, key string, i int, v string) {
+		row := m[key]
+		row[i] = v
+		m[key] = row
+	}
+	for _, f := range facts {
+		switch f.Property {
+		case "status":
+			set(objects, f.ID, 0, f.Value.Text)
+		case "total":
+			set(objects, f.ID, 1, f.Value.Text)
+		case "hourly.avg":
+			set(windows, fmt.Sprint(f.ID, " ", f.ValidFrom, " ", f.ValidTo), 0, f.Value.Text)
+		case "hourly.count":
+			set(windows, fmt.Sprint(f.ID, " ", f.ValidFrom, " ", f.ValidTo), 1, f.Value.Text)
+		}
+	}
+	lines := func(m map[string][2]string) string {
+		var out []string
+		for key, v := range m {
+			out = append(out, fmt.Sprintf("%s %s %s\n", key, cmp.Or(v[0], "none"), cmp.Or(v[1], "none")))
+		}
+		slices.Sort(out)
+		return strings.Join(out, "")
+	}
+	got := make(map[string][2]string)
+	rows := func(sql string) string {
+		clear(got)
+		for _, line := range strings.Split(ask(t, conn, sql, false), "\n")[1:] {
+			if c := strings.Split(line, " | "); len(c) == 3 {
+				got[strings.TrimRight(c[0], " ")] = [2]string{strings.TrimRight(c[1], " "), strings.TrimRight(c[2], " ")}
+			}
+		}
+		return lines(got)
+	}
+	// In the way that somebody writes who does not quote.
+	if got := rows("SELECT id, coalesce(status, 'none') AS status, coalesce(total::text, 'none') AS total FROM ontology." + typ); got != lines(objects) {
+		t.Fatalf("the view of the type gives\n%s\nwant\n%s", got, lines(objects))
+	}
+	const layout = `'YYYY-MM-DD"T"HH24:MI:SS'`
+	instant := func(c string) string {
+		return fmt.Sprintf(`to_char(%s, %s) || CASE WHEN extract(microseconds FROM %s)::bigint = 0 THEN 'Z'
+			ELSE '.' || rtrim(to_char(%s, 'US'), '0') || 'Z' END`, c, layout, c, c)
+	}
+	if got := rows("SELECT id || ' ' || " + instant("window_start") + " || ' ' || " + instant("window_end") +
+		", avg::text, count::text FROM ontology." + typ + "_hourly"); got != lines(windows) {
+		t.Fatalf("the view of the aggregate gives\n%s\nwant\n%s", got, lines(windows))
 	}
 }
 

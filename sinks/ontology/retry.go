@@ -38,8 +38,7 @@ func (r Retry) withDefaults() Retry {
 // (intervention), 58 (system), the conflicts 40001 and 40P01, and a connection
 // that broke or could not be made.
 func passing(err error) bool {
-	var pg *pgconn.PgError
-	if errors.As(err, &pg) {
+	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
 		if len(pg.Code) != 5 {
 			return false
 		}

@@ -1,5 +1,7 @@
 package ontology
 
+import "maps"
+
 // The hot statements, prepared on each connection of a Postgres. Values are
 // parameters; every lookup is led by an index.
 const (
@@ -35,25 +37,22 @@ const readColumns = `h.valid_from, h.valid_to, h.recorded_from, h.epoch, h.laten
 	h.tie_sequence, h.tie_offset, h.tie_rank, h.tie_partition, h.tie_index, h.key_id, h.value, h.state`
 
 func statements() map[string]string {
+	all := readStatements()
+	maps.Copy(all, writeStatements())
+	return all
+}
+
+func readStatements() map[string]string {
 	const progress = `SELECT partition, epoch, recorded, results_offset, under_way, seen::text FROM strom.progress
 		WHERE pipeline_id = $1::int4 AND generation = $2::int4`
 	return map[string]string{
 		stmtProgress:     progress,
 		stmtLockProgress: progress + ` AND partition = ANY ($3::int4[]) ORDER BY partition FOR UPDATE`,
-		stmtSetProgress: `UPDATE strom.progress g
-			SET epoch = u.epoch, recorded = u.recorded, results_offset = u.results_offset,
-				under_way = u.under_way, seen = u.seen::jsonb
-			FROM unnest($3::int4[], $4::int8[], $5::timestamptz[], $6::int8[], $7::int8[], $8::text[])
-				AS u (partition, epoch, recorded, results_offset, under_way, seen)
-			WHERE g.pipeline_id = $1::int4 AND g.generation = $2::int4 AND g.partition = u.partition`,
 
 		stmtFindObjects: `SELECT u.n, o.object_no, a.generation, a.results_offset
 			FROM unnest($2::int4[], $3::text[], $4::int4[]) AS u (type_id, id, n)
 			JOIN strom.object o ON o.type_id = u.type_id AND o.id = u.id
 			LEFT JOIN strom.applied a ON a.object_no = o.object_no AND a.pipeline_id = $1::int4`,
-		stmtNewObjects: `INSERT INTO strom.object (type_id, id)
-			SELECT u.type_id, u.id FROM unnest($1::int4[], $2::text[]) AS u (type_id, id)
-			ON CONFLICT DO NOTHING`,
 
 		stmtPutHeads: `SELECT u.n, ` + readColumns + `
 			FROM unnest($1::int8[], $2::int4[], $3::timestamptz[], $4::int4[]) AS u (object_no, property_id, at, n)
@@ -71,6 +70,28 @@ func statements() map[string]string {
 			JOIN strom.head h ON h.object_no = u.object_no AND h.property_id = u.property_id
 				AND h.valid_from = u.valid_from AND h.valid_to = u.valid_to`,
 
+		stmtFindTopics: `SELECT t.topic_id, t.name FROM strom.topic t`,
+
+		stmtReadBack: `SELECT u.ref, u.slot, h.version, h.cause, h.value, h.state
+			FROM unnest($1::int4[], $2::text[], $3::int4[], $4::timestamptz[], $5::timestamptz[], $6::int4[], $7::int4[])
+				AS u (type_id, id, property_id, valid_from, valid_to, ref, slot)
+			JOIN strom.object o ON o.type_id = u.type_id AND o.id = u.id
+			JOIN strom.head h ON h.object_no = o.object_no AND h.property_id = u.property_id
+				AND h.valid_from = u.valid_from AND h.valid_to = u.valid_to`,
+	}
+}
+
+func writeStatements() map[string]string {
+	return map[string]string{
+		stmtSetProgress: `UPDATE strom.progress g
+			SET epoch = u.epoch, recorded = u.recorded, results_offset = u.results_offset,
+				under_way = u.under_way, seen = u.seen::jsonb
+			FROM unnest($3::int4[], $4::int8[], $5::timestamptz[], $6::int8[], $7::int8[], $8::text[])
+				AS u (partition, epoch, recorded, results_offset, under_way, seen)
+			WHERE g.pipeline_id = $1::int4 AND g.generation = $2::int4 AND g.partition = u.partition`,
+		stmtNewObjects: `INSERT INTO strom.object (type_id, id)
+			SELECT u.type_id, u.id FROM unnest($1::int4[], $2::text[]) AS u (type_id, id)
+			ON CONFLICT DO NOTHING`,
 		stmtMoveHeads: `UPDATE strom.head h
 			SET valid_to = u.valid_to, recorded_from = u.recorded_from, epoch = u.epoch,
 				generation = u.generation, cause = u.cause, reasserted = u.reasserted
@@ -93,21 +114,12 @@ func statements() map[string]string {
 				AS u (` + headColumns + `, was_to)
 			WHERE h.object_no = u.object_no AND h.property_id = u.property_id
 				AND h.valid_from = u.valid_from AND h.valid_to = u.was_to`,
-
 		stmtSetApplied: `UPDATE strom.applied a SET generation = $2::int4, results_offset = u.results_offset
 			FROM unnest($3::int8[], $4::int8[]) AS u (object_no, results_offset)
 			WHERE a.object_no = u.object_no AND a.pipeline_id = $1::int4`,
-		stmtNewTopics:  `INSERT INTO strom.topic (name) SELECT unnest($1::text[]) ON CONFLICT DO NOTHING`,
-		stmtFindTopics: `SELECT t.topic_id, t.name FROM strom.topic t`,
+		stmtNewTopics: `INSERT INTO strom.topic (name) SELECT unnest($1::text[]) ON CONFLICT DO NOTHING`,
 		stmtAddEpochs: `INSERT INTO strom.epoch (pipeline_id, generation, epoch, recorded)
 			SELECT $1::int4, $2::int4, u.epoch, u.recorded FROM unnest($3::int8[], $4::timestamptz[]) AS u (epoch, recorded)
 			ON CONFLICT DO NOTHING`,
-
-		stmtReadBack: `SELECT u.ref, u.slot, h.version, h.cause, h.value, h.state
-			FROM unnest($1::int4[], $2::text[], $3::int4[], $4::timestamptz[], $5::timestamptz[], $6::int4[], $7::int4[])
-				AS u (type_id, id, property_id, valid_from, valid_to, ref, slot)
-			JOIN strom.object o ON o.type_id = u.type_id AND o.id = u.id
-			JOIN strom.head h ON h.object_no = o.object_no AND h.property_id = u.property_id
-				AND h.valid_from = u.valid_from AND h.valid_to = u.valid_to`,
 	}
 }

@@ -66,7 +66,10 @@ func memorySubject(p Pipeline) *subject {
 }
 
 func TestPostgresConforms(t *testing.T) {
-	conformance(t, func(t *testing.T, p Pipeline) *subject { return postgresSubject(t, pgtest.New(t), p) })
+	conformance(t, func(t *testing.T, p Pipeline) *subject {
+		t.Helper()
+		return postgresSubject(t, pgtest.New(t), p)
+	})
 }
 
 func postgresSubject(t *testing.T, url string, p Pipeline) *subject {
@@ -128,6 +131,7 @@ func (s *subject) believed(t testing.TB, r int, want ...string) {
 }
 
 func testProgress(t *testing.T, s *subject, l *log) {
+	t.Helper()
 	check := func(want ...Progress) {
 		t.Helper()
 		got, err := s.Progress(t.Context())
@@ -152,6 +156,7 @@ func testProgress(t *testing.T, s *subject, l *log) {
 }
 
 func testRepeat(t *testing.T, s *subject, l *log) {
+	t.Helper()
 	l.put("a0", 1, prop("status", "placed"))
 	l.end()
 	first := l.all()
@@ -178,6 +183,7 @@ func testRepeat(t *testing.T, s *subject, l *log) {
 }
 
 func testTwoInOneBatch(t *testing.T, s *subject, l *log) {
+	t.Helper()
 	l.put("a0", 1, prop("status", "five"))
 	l.put("a0", 1, prop("status", "six"))
 	l.end()
@@ -192,6 +198,7 @@ func testTwoInOneBatch(t *testing.T, s *subject, l *log) {
 }
 
 func testOldNumber(t *testing.T, s *subject, l *log) {
+	t.Helper()
 	for _, status := range []string{"five", "six", "seven"} {
 		l.put("a0", 1, prop("status", status))
 	}
@@ -210,6 +217,7 @@ func testOldNumber(t *testing.T, s *subject, l *log) {
 }
 
 func testSequenceOutOfOrder(t *testing.T, s *subject, l *log) {
+	t.Helper()
 	for _, n := range []int64{1, 3, 2} {
 		l.write(event.Result{
 			Kind: event.RowPut, ID: "a0", ValidFrom: event.EventTime(n * 10), ValidTo: event.OpenEnd, Cause: event.CauseOnTime,
@@ -223,6 +231,7 @@ func testSequenceOutOfOrder(t *testing.T, s *subject, l *log) {
 }
 
 func testInsertDeleteInsert(t *testing.T, s *subject, l *log) {
+	t.Helper()
 	for _, status := range []string{"there", "", "again"} {
 		l.put("a0", 5, prop("status", status))
 	}
@@ -235,6 +244,7 @@ func testInsertDeleteInsert(t *testing.T, s *subject, l *log) {
 }
 
 func testLargeBatch(t *testing.T, s *subject, l *log) {
+	t.Helper()
 	const n = 4000 // of which each writes more than twenty columns
 	for i := range n {
 		l.put(fmt.Sprintf("object-%06d", i), int64(i), prop("status", "placed"), prop("total", fmt.Sprint(i)))
@@ -255,6 +265,7 @@ func testLargeBatch(t *testing.T, s *subject, l *log) {
 }
 
 func testLatePutAndNull(t *testing.T, s *subject, l *log) {
+	t.Helper()
 	l.put("a0", 10, prop("status", "placed"), prop("total", "5"))
 	l.end()
 	l.put("a0", 30, prop("status", ""))
@@ -283,6 +294,7 @@ func testLatePutAndNull(t *testing.T, s *subject, l *log) {
 }
 
 func testLateBeforeFirst(t *testing.T, s *subject, l *log) {
+	t.Helper()
 	for _, at := range []int64{50, 80} {
 		l.put("a0", at, prop("status", fmt.Sprint(at)))
 		l.end()
@@ -299,6 +311,7 @@ func testLateBeforeFirst(t *testing.T, s *subject, l *log) {
 }
 
 func testLostState(t *testing.T, s *subject, l *log) {
+	t.Helper()
 	l.window("a0", 0, 1, event.CauseOnTime, 3)
 	l.end()
 	s.apply(t, l.all()...)
@@ -320,6 +333,7 @@ func testLostState(t *testing.T, s *subject, l *log) {
 }
 
 func testWindows(t *testing.T, s *subject, l *log) {
+	t.Helper()
 	l.window("a0", 0, 1, event.CauseOnTime, 3)
 	l.window("a0", 10, 1, event.CauseOnTime, 7)
 	l.end()
@@ -340,6 +354,7 @@ func testWindows(t *testing.T, s *subject, l *log) {
 }
 
 func testTwoResultsInOneChunk(t *testing.T, s *subject, l *log) {
+	t.Helper()
 	l.window("a0", 0, 1, event.CauseOnTime, 3)
 	l.window("a0", 0, 2, event.CauseCorrection, 4)
 	l.end()
@@ -362,6 +377,7 @@ func (l *log) retract(id string, start int64, version uint32) {
 }
 
 func testRetraction(t *testing.T, s *subject, l *log) {
+	t.Helper()
 	l.window("a0", 0, 1, event.CauseOnTime, 3)
 	l.end()
 	l.retract("a0", 0, 2)
@@ -376,6 +392,7 @@ func testRetraction(t *testing.T, s *subject, l *log) {
 }
 
 func testReadBack(t *testing.T, s *subject, l *log) {
+	t.Helper()
 	l.window("a0", 0, 1, event.CauseOnTime, 3)
 	l.window("b1", 10, 1, event.CauseOnTime, 9)
 	l.end()
@@ -406,6 +423,7 @@ func testReadBack(t *testing.T, s *subject, l *log) {
 }
 
 func testHorizon(t *testing.T, s *subject, l *log) {
+	t.Helper()
 	if _, err := s.asOf(Question{Recorded: 0}); !errors.Is(err, ErrAboveHorizon) {
 		t.Errorf("before the first epoch: %v", err)
 	}
@@ -430,6 +448,7 @@ func testHorizon(t *testing.T, s *subject, l *log) {
 }
 
 func testPartOfAnEpoch(t *testing.T, s *subject, l *log) {
+	t.Helper()
 	l.put("a0", 30, prop("status", "c"))
 	l.put("a0", 10, prop("status", "a"))
 	l.put("a0", 20, prop("status", "b"))
@@ -442,6 +461,7 @@ func testPartOfAnEpoch(t *testing.T, s *subject, l *log) {
 }
 
 func testMalformed(t *testing.T, s *subject, l *log) {
+	t.Helper()
 	l.put("a0", 1, prop("status", "placed"))
 	l.put("a0", 2, prop("status", "paid"))
 	l.end()
@@ -471,6 +491,7 @@ func testMalformed(t *testing.T, s *subject, l *log) {
 }
 
 func testUnknownNames(t *testing.T, s *subject, l *log) {
+	t.Helper()
 	for _, r := range []event.Result{
 		{Kind: event.RowPut, Type: "Nothing", Properties: []event.Property{prop("status", "x")}},
 		{Kind: event.RowPut, Properties: []event.Property{prop("colour", "x")}},
@@ -488,6 +509,7 @@ func testUnknownNames(t *testing.T, s *subject, l *log) {
 }
 
 func testNotStorable(t *testing.T, s *subject, _ *log) {
+	t.Helper()
 	for name, spoil := range map[string]func(r *event.Result){
 		"zero in a value": func(r *event.Result) { r.Properties[0].Value.Text = "a\x00b" },
 		"not UTF-8":       func(r *event.Result) { r.Properties[0].Value.Text = "\xff" },
@@ -509,6 +531,7 @@ func testNotStorable(t *testing.T, s *subject, _ *log) {
 }
 
 func testStats(t *testing.T, s *subject, l *log) {
+	t.Helper()
 	l.window("a0", 0, 1, event.CauseOnTime, 3)
 	l.put("b0", 10, prop("status", "placed"), prop("total", "1"))
 	l.end()
@@ -529,6 +552,7 @@ func testStats(t *testing.T, s *subject, l *log) {
 }
 
 func testTexts(t *testing.T, s *subject, l *log) {
+	t.Helper()
 	texts := []string{" ", "'; DROP TABLE strom.head; --", `{"a":[1,"\\"]}`, "žluťoučký\nkůň 🐎", "\\N", "NULL", strings.Repeat("x", 100_000), "%s $1"}
 	for i, text := range texts {
 		l.put(fmt.Sprintf("%s0", text[:min(len(text), 300)]), int64(i), prop("status", text))

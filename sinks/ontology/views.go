@@ -159,16 +159,13 @@ func (v *view) sql() string {
 	horizon := fmt.Sprintf("(SELECT strom.type_horizon(%d))", v.typeID)
 	// A window's value may be null. Of what events put, null is absence, and
 	// what holds now is what has no end.
-	holds := "h.valid_to = 'infinity' AND h.value IS NOT NULL"
+	holds := "b.valid_to = 'infinity' AND b.value IS NOT NULL"
 	if v.aggregate {
-		holds = fmt.Sprintf("h.cause <> %d", event.CauseRetraction)
+		holds = fmt.Sprintf("b.cause <> %d", event.CauseRetraction)
 	}
-	cols := "h.object_no, h.property_id, h.valid_from, h.valid_to, h.value"
-	in := strings.Join(ids, ", ")
-	fmt.Fprintf(&b, "\nFROM (SELECT %s FROM strom.head h\n      WHERE h.property_id IN (%s) AND %s AND h.recorded_from <= %s", cols, in, holds, horizon)
-	fmt.Fprintf(&b, "\n      UNION ALL\n      SELECT %s FROM strom.history h\n      WHERE h.property_id IN (%s) AND %s AND h.recorded_from <= %s AND h.recorded_to > %s) b",
-		cols, in, holds, horizon, horizon)
-	fmt.Fprintf(&b, "\nJOIN strom.object o ON o.object_no = b.object_no AND o.type_id = %d\nGROUP BY %s", v.typeID, group)
+	fmt.Fprintf(&b, "\nFROM strom.assertion_row b\nJOIN strom.object o ON o.object_no = b.object_no AND o.type_id = %d", v.typeID)
+	fmt.Fprintf(&b, "\nWHERE b.property_id IN (%s) AND %s\n  AND b.recorded_from <= %s AND b.recorded_to > %s\nGROUP BY %s",
+		strings.Join(ids, ", "), holds, horizon, horizon, group)
 	return b.String()
 }
 

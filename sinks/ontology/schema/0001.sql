@@ -156,6 +156,20 @@ END $$;
 CREATE TRIGGER history_never_changes BEFORE UPDATE ON strom.history
     FOR EACH STATEMENT EXECUTE FUNCTION strom.refuse_change();
 
+-- Every stored row, of heads and history. The parts have no condition of their
+-- own, so that PostgreSQL leads the conditions of a question into the indexes.
+CREATE VIEW strom.assertion_row AS
+SELECT object_no, property_id, valid_from, valid_to, recorded_from, 'infinity'::timestamptz AS recorded_to,
+       epoch, lateness, place_offset, place_timestamp, pipeline_id, generation, version, place_topic, place_partition,
+       cause, reasserted, tie_sequence, tie_offset, tie_rank, tie_partition, tie_index, key_id, value, state
+FROM strom.head
+UNION ALL
+SELECT object_no, property_id, valid_from, valid_to, recorded_from, recorded_to,
+       epoch, lateness, place_offset, place_timestamp, pipeline_id, generation, version, place_topic, place_partition,
+       cause, reasserted, tie_sequence, tie_offset, tie_rank, tie_partition, tie_index, key_id, value, state
+FROM strom.history;
+COMMENT ON VIEW strom.assertion_row IS 'head and history; what lies above the horizon may be there in part';
+
 -- The safe horizon of each pipeline. It is read from the progress, so that two
 -- members which complete an epoch at once need not wait for each other.
 CREATE VIEW strom.pipeline_horizon AS
@@ -205,15 +219,7 @@ SELECT t.name AS type, o.id, p.name AS property, a.value, a.valid_from, a.valid_
        c.name AS cause, a.reasserted, a.version, a.lateness, a.epoch, a.generation, l.name AS pipeline,
        k.name AS topic, a.place_partition AS topic_partition, a.place_offset AS topic_offset,
        a.place_timestamp AS topic_timestamp
-FROM (SELECT h.object_no, h.valid_from, h.valid_to, h.recorded_from, 'infinity'::timestamptz AS recorded_to,
-             h.epoch, h.lateness, h.place_offset, h.place_timestamp, h.property_id, h.pipeline_id, h.generation,
-             h.version, h.place_topic, h.place_partition, h.cause, h.reasserted, h.value
-      FROM strom.head h
-      UNION ALL
-      SELECT h.object_no, h.valid_from, h.valid_to, h.recorded_from, h.recorded_to,
-             h.epoch, h.lateness, h.place_offset, h.place_timestamp, h.property_id, h.pipeline_id, h.generation,
-             h.version, h.place_topic, h.place_partition, h.cause, h.reasserted, h.value
-      FROM strom.history h) a
+FROM strom.assertion_row a
 JOIN strom.object o ON o.object_no = a.object_no
 JOIN strom.property p ON p.property_id = a.property_id
 JOIN (SELECT t.type_id, t.name, strom.type_horizon(t.type_id) AS horizon
@@ -224,57 +230,38 @@ LEFT JOIN strom.topic k ON k.topic_id = a.place_topic
 WHERE a.recorded_from <= t.horizon;
 
 -- What was believed at a recorded time: of every valid interval, or at one
--- valid instant; of every object of the type, or of one.
+-- valid instant; of every object of the type, or of one. It is planned for each
+-- question, as conditions that are not asked for fall away.
 CREATE FUNCTION strom.as_of(type text, recorded timestamptz, valid timestamptz DEFAULT NULL, object_id text DEFAULT NULL)
 RETURNS TABLE (id text, property text, value text, valid_from timestamptz, valid_to timestamptz,
                recorded_from timestamptz, cause text, version integer)
-LANGUAGE plpgsql STABLE AS $$
+LANGUAGE plpgsql STABLE SET plan_cache_mode = force_custom_plan AS $$
 #variable_conflict use_column
 DECLARE
-    asked CONSTANT timestamptz := recorded;
-    at    CONSTANT timestamptz := valid;
-    kind  CONSTANT integer := strom.type_id(as_of.type);
-    lowest timestamptz;
-    highest timestamptz;
-    wanted bigint[];
+    asked  CONSTANT timestamptz := recorded;
+    at     CONSTANT timestamptz := valid;
+    wanted CONSTANT text := object_id;
+    asked_type CONSTANT integer := strom.type_id(as_of.type);
+    bounds record;
 BEGIN
-    SELECT b.floor, b.horizon INTO lowest, highest FROM strom.type_bounds(kind) b;
-    IF asked > highest THEN
-        RAISE EXCEPTION 'recorded time % lies above the safe horizon %', asked, highest
+    SELECT b.floor, b.horizon INTO bounds FROM strom.type_bounds(asked_type) b;
+    IF asked > bounds.horizon THEN
+        RAISE EXCEPTION 'recorded time % lies above the safe horizon %', asked, bounds.horizon
             USING ERRCODE = 'ST001', HINT = 'later epochs are not complete yet: ask for strom.horizon(type) or earlier, or wait';
     END IF;
-    IF asked < lowest THEN
-        RAISE EXCEPTION 'recorded time % lies below the floor %', asked, lowest
+    IF asked < bounds.floor THEN
+        RAISE EXCEPTION 'recorded time % lies below the floor %', asked, bounds.floor
             USING ERRCODE = 'ST002', HINT = 'the history before the floor was removed by a retention';
-    END IF;
-    IF as_of.object_id IS NOT NULL THEN
-        wanted := ARRAY(SELECT o.object_no FROM strom.object o WHERE o.type_id = kind AND o.id = as_of.object_id);
-        RETURN QUERY
-        SELECT as_of.object_id, p.name, b.value, b.valid_from, b.valid_to, b.recorded_from, c.name, b.version
-        FROM (SELECT h.property_id, h.value, h.valid_from, h.valid_to, h.recorded_from, h.cause, h.version
-              FROM strom.head h WHERE h.object_no = ANY (wanted) AND h.recorded_from <= asked
-              UNION ALL
-              SELECT h.property_id, h.value, h.valid_from, h.valid_to, h.recorded_from, h.cause, h.version
-              FROM strom.history h
-              WHERE h.object_no = ANY (wanted) AND h.recorded_from <= asked AND h.recorded_to > asked) b
-        JOIN strom.property p ON p.property_id = b.property_id
-        JOIN strom.cause c ON c.cause = b.cause
-        WHERE b.cause <> 5 AND (b.version > 0 OR b.value IS NOT NULL)
-          AND (at IS NULL OR b.valid_from <= at AND b.valid_to > at)
-        ORDER BY p.name, b.valid_from, b.valid_to;
-        RETURN;
     END IF;
     RETURN QUERY
     SELECT o.id, p.name, b.value, b.valid_from, b.valid_to, b.recorded_from, c.name, b.version
-    FROM (SELECT h.object_no, h.property_id, h.value, h.valid_from, h.valid_to, h.recorded_from, h.cause, h.version
-          FROM strom.head h WHERE h.recorded_from <= asked
-          UNION ALL
-          SELECT h.object_no, h.property_id, h.value, h.valid_from, h.valid_to, h.recorded_from, h.cause, h.version
-          FROM strom.history h WHERE h.recorded_from <= asked AND h.recorded_to > asked) b
-    JOIN strom.object o ON o.object_no = b.object_no AND o.type_id = kind
+    FROM strom.assertion_row b
+    JOIN strom.object o ON o.object_no = b.object_no
     JOIN strom.property p ON p.property_id = b.property_id
     JOIN strom.cause c ON c.cause = b.cause
-    WHERE b.cause <> 5 AND (b.version > 0 OR b.value IS NOT NULL)
+    WHERE o.type_id = asked_type AND (wanted IS NULL OR o.id = wanted)
+      AND b.recorded_from <= asked AND b.recorded_to > asked
+      AND b.cause <> 5 AND (b.version > 0 OR b.value IS NOT NULL)
       AND (at IS NULL OR b.valid_from <= at AND b.valid_to > at)
     ORDER BY o.id, p.name, b.valid_from, b.valid_to;
 END $$;
