@@ -3,7 +3,6 @@ package kafka_test
 import (
 	"context"
 	"log/slog"
-	"strings"
 	"testing"
 	"time"
 
@@ -31,14 +30,6 @@ func readTopic(t *testing.T, brokers []string, topic string, n int) []*kgo.Recor
 		out = append(out, fetches.Records()...)
 	}
 	return out[:min(n, len(out))]
-}
-
-func headersText(r *kgo.Record) string {
-	var b strings.Builder
-	for _, h := range r.Headers {
-		b.WriteString(h.Key + "=" + string(h.Value) + " ")
-	}
-	return b.String()
 }
 
 // testLog passes the engine's log to the test's.
