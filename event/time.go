@@ -38,9 +38,18 @@ const (
 // they are not zero.
 const Layout = "2006-01-02T15:04:05.999999Z07:00"
 
-// FromTime converts a time.Time, cutting below the microsecond (towards the past).
+// FromTime converts a time.Time, cutting below the microsecond (towards the
+// past) and saturating.
 func FromTime(t time.Time) EventTime {
-	return EventTime(t.Unix()*1e6 + int64(t.Nanosecond())/1e3)
+	const most = math.MaxInt64 / 1_000_000
+	switch s := t.Unix(); {
+	case s >= most:
+		return math.MaxInt64
+	case s <= -most:
+		return math.MinInt64
+	default:
+		return EventTime(s*1_000_000 + int64(t.Nanosecond())/1000)
+	}
 }
 
 // Time converts to a time.Time in UTC.

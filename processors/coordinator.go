@@ -119,10 +119,29 @@ func (c *Coordinator) Restore(a Announcement) {
 
 // Acked takes a task's acknowledgement.
 func (c *Coordinator) Acked(a Ack) {
-	if have, ok := c.acks[a.Task]; ok && a.Epoch < have.Epoch {
-		return
+	if have, ok := c.acks[a.Task]; ok {
+		if a.Epoch < have.Epoch {
+			return
+		}
+		if a.Epoch == have.Epoch {
+			a = again(have, a)
+		}
 	}
 	c.acks[a.Task] = a
+}
+
+// again is what holds when a task acknowledges an epoch once more because it
+// was taken over: what the first acknowledgement said of the epoch stands, so
+// that a takeover changes nothing that is announced; only where the log ends
+// may be another place now.
+func again(first, second Ack) Ack {
+	out := first
+	out.Answered = max(first.Answered, second.Answered)
+	out.AtEnd = second.AtEnd
+	if !first.Next.Known || first.Next.None {
+		out.Next = second.Next
+	}
+	return out
 }
 
 // Noticed takes what a source task tells of its next record between barriers.
@@ -169,12 +188,13 @@ func (c *Coordinator) Interval() time.Duration {
 // Next returns the next announcement, or false while none may be made. The
 // caller has waited Interval since the last one.
 func (c *Coordinator) Next(now event.RecordedTime) (Announcement, bool) {
-	if len(c.Missing()) > 0 || (c.untilEnd && c.last.End) {
+	end := len(c.Missing()) == 0 && c.atEnd()
+	if len(c.Missing()) > 0 || (end && c.last.End) {
 		return Announcement{}, false
 	}
 	a := Announcement{
 		Epoch: c.last.Epoch + 1, Mapping: c.mapping,
-		Watermarks: c.watermarks(), Idle: c.idle(), Granted: c.granted(), Hold: c.hold(), End: c.atEnd(),
+		Watermarks: c.watermarks(), Idle: c.idle(), Granted: c.granted(), Hold: c.hold(), End: end,
 	}
 	var ok bool
 	if a.Recorded, ok = c.recorded(now, a.End); !ok {
@@ -198,12 +218,13 @@ func (c *Coordinator) recorded(now event.RecordedTime, end bool) (event.Recorded
 		if c.last.Recorded == event.RecordedUnknown {
 			return event.RecordedTime(step), true
 		}
-		return event.RecordedTime(event.SaturatingAdd(int64(c.last.Recorded), step)), true
+		return c.stepOn(), true
 	}
 	next := Next{None: true}
 	for t := range c.sources {
 		n := c.acks[t].Next
 		switch {
+		case c.acks[t].Halted != "":
 		case !n.Known:
 			return 0, false
 		case n.None:
@@ -217,9 +238,32 @@ func (c *Coordinator) recorded(now event.RecordedTime, end bool) (event.Recorded
 	r := event.RecordedTime((event.FloorDiv(int64(next.Timestamp), step) + 1) * step)
 	// A record may be older than barriers that have passed: time goes on.
 	if c.last.Recorded != event.RecordedUnknown && r <= c.last.Recorded {
-		r = c.last.Recorded + event.RecordedTime(step)
+		r = c.stepOn()
 	}
 	return r, true
+}
+
+// stepOn is one step after the last barrier.
+func (c *Coordinator) stepOn() event.RecordedTime {
+	return event.RecordedTime(event.SaturatingAdd(int64(c.last.Recorded), c.epoch.Step.Microseconds()))
+}
+
+// Blocked names a halted task that keeps a run until the end from ending: all
+// else has been read.
+func (c *Coordinator) Blocked() (t TaskID, why string, blocked bool) {
+	if !c.untilEnd || len(c.Missing()) > 0 {
+		return t, "", false
+	}
+	for id := range c.sources {
+		a := c.acks[id]
+		switch {
+		case a.Halted != "":
+			t, why, blocked = id, a.Halted, true
+		case !a.AtEnd:
+			return t, "", false
+		}
+	}
+	return t, why, blocked
 }
 
 func (c *Coordinator) watermarks() map[string]event.Watermark {

@@ -22,15 +22,16 @@ type TaskConfig struct {
 	State      state.Reader
 	// Progress is where the task's state stands.
 	Progress state.Progress
-	// BudgetBytes bounds the encoded outputs that one epoch may gather; past
-	// it the task takes no more input before the next barrier. 0: 32 MiB.
+	// BudgetBytes bounds, about, the memory that one epoch of the task may
+	// gather: rows, dead letters, ids, dirty windows. Past it the task takes
+	// no more input before the next barrier. 0: 64 MiB.
 	BudgetBytes int
 }
 
 // NewTask makes the task of one partition of a stage, restored from its state.
 func NewTask(c TaskConfig) (Task, error) {
 	if c.BudgetBytes == 0 {
-		c.BudgetBytes = 32 << 20
+		c.BudgetBytes = 64 << 20
 	}
 	if c.Stage.Kind == StageAggregate {
 		return newAggregateTask(c)
@@ -47,13 +48,14 @@ type ingestTask struct {
 	watermark windows.PartitionWatermark
 	repeats   *repeats
 
-	recorded event.RecordedTime
-	dead     []DeadLetter
-	staged   staged
-	arena    arena
-	rows     []row
-	halted   *event.Reject
-	hold     bool
+	recorded  event.RecordedTime
+	dead      []DeadLetter
+	deadBytes int
+	staged    staged
+	arena     arena
+	rows      []row
+	halted    *event.Reject
+	hold      bool
 }
 
 // row is an output of the epoch under way; a result's head is known only at
@@ -87,6 +89,7 @@ func newIngestTask(c TaskConfig) (*ingestTask, error) {
 		watermark: windows.NewPartitionWatermark(c.Stage.Stream.OutOfOrderness),
 	}
 	t.watermark.Restore(c.Progress.Watermark)
+	t.hold = c.Progress.Hold
 	if id := t.stream.Identity; id != nil {
 		t.repeats = newRepeats(c.State, id.Horizon)
 		t.repeats.now = c.Progress.Recorded
@@ -116,8 +119,22 @@ func (t *ingestTask) Feed(_ int, records []Record, now Clock) (int, error) {
 
 // takesNoMore says that nothing is taken before the next barrier.
 func (t *ingestTask) takesNoMore() bool {
-	return t.halted != nil || t.hold || t.arena.size > t.config.BudgetBytes
+	gathered := t.arena.size + t.deadBytes
+	if t.repeats != nil {
+		gathered += t.repeats.bytes
+	}
+	for _, a := range t.aggs {
+		gathered += (len(a.dirty) + len(a.late)) * paneBytes
+	}
+	return t.halted != nil || t.hold || gathered > t.config.BudgetBytes
 }
+
+// What an entry takes in memory besides its texts, about.
+const (
+	paneBytes   = 400
+	idBytes     = 100
+	recordBytes = 300
+)
 
 // errWait says that the record waits for the next barrier.
 var errWait = errors.New("wait for the next barrier")
@@ -144,6 +161,7 @@ func (t *ingestTask) record(r *Record, now Clock) (bool, error) {
 		t.counters.Records++
 		t.counters.DeadLetters++
 		t.dead = append(t.dead, DeadLetter{Place: place, Record: *r, Reject: *reject})
+		t.deadBytes += len(r.Key) + len(r.Value) + recordBytes
 		return true, nil
 	}
 	return false, fmt.Errorf("record %s: %w", place, err)
@@ -270,11 +288,6 @@ func (t *ingestTask) checkRepeat(f formats.Fields, index int32, content uint64) 
 	if err != nil {
 		return false, err
 	}
-	for _, s := range t.staged.ids {
-		if s.ID == id {
-			was, ok = s.Content, true
-		}
-	}
 	switch {
 	case !ok:
 		t.staged.ids = append(t.staged.ids, state.SeenID{ID: id, Content: content})
@@ -308,9 +321,20 @@ func (t *ingestTask) stagePuts(f formats.Fields, at event.EventTime, tie event.T
 			Properties: props, Cause: event.CauseOnTime, Tie: tie, Place: place,
 		}
 		body := t.arena.build(func(dst []byte) []byte { return event.AppendResultBody(dst, &r) })
+		if len(body) > MaxRowBytes {
+			return used, tooLarge("the properties of "+put.Type, len(body))
+		}
 		t.staged.rows = append(t.staged.rows, row{key: event.ObjectKey(put.Type, id), body: body, result: true})
 	}
 	return used, nil
+}
+
+// MaxRowBytes bounds a row of Strom's own topics: what one event says about one
+// object. It fits into one record of them with room to spare.
+const MaxRowBytes = 4 << 20
+
+func tooLarge(what string, size int) error {
+	return event.Rejectf(event.ReasonTooLarge, "%s take %d bytes, more than the %d that a row may have", what, size, MaxRowBytes)
 }
 
 // target evaluates the condition and the id of an object or aggregate.
@@ -364,6 +388,9 @@ func (t *ingestTask) stageContributions(f formats.Fields, at event.EventTime, ti
 		if wanted {
 			used = true
 			body := t.arena.build(func(dst []byte) []byte { return event.AppendContribution(dst, &c) })
+			if len(body) > MaxRowBytes {
+				return used, tooLarge("the inputs of aggregate "+a.StageName(), len(body))
+			}
 			t.staged.rows = append(t.staged.rows, row{topic: t.config.Stage.FeedOutput[i], key: []byte(c.ID), body: body})
 		}
 	}
@@ -446,7 +473,7 @@ func (t *ingestTask) Barrier(b Barrier) (*HandOver, error) {
 	}
 	rows := t.rows
 	h.DeadLetters, h.Watermark = t.dead, t.watermark.Value()
-	t.rows, t.dead, t.arena, t.recorded, t.hold = nil, nil, arena{}, b.Recorded, b.Hold
+	t.rows, t.dead, t.deadBytes, t.arena, t.recorded, t.hold = nil, nil, 0, arena{}, b.Recorded, b.Hold
 	h.Quiet = h.Quiet && len(rows) == 0 && len(h.DeadLetters) == 0 && len(changes) == 0
 	h.Layer = state.NewLayer(changes)
 	h.Stream = func(at state.Reader, out func(Output) error, tombstone func([]byte) error) error {

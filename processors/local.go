@@ -32,6 +32,18 @@ type LocalSink interface {
 	ReadBack(asked []ReadBack) ([]Answer, error)
 }
 
+// HaltedError says that a partition has halted, and that nothing else is left
+// to be read.
+type HaltedError struct {
+	Task TaskID
+	Why  string
+}
+
+// Error names the partition and the reason.
+func (e *HaltedError) Error() string {
+	return fmt.Sprintf("stage %s, partition %s has halted: %s", e.Task.Stage, e.Task.Partition, e.Why)
+}
+
 // LocalConfig is what a local run is made from.
 type LocalConfig struct {
 	Topology *Topology
@@ -152,7 +164,7 @@ func (l *local) newTask(s *Stage, p event.Partition, partitions map[string]int32
 		upstream = partitions[s.Upstream.Name]
 	}
 	t.runner = NewRunner(RunnerConfig{
-		Task: logic, Stage: s, Offsets: []event.Offset{0}, Upstream: upstream, Log: l.log(), Started: localStart,
+		Task: logic, Stage: s, Offsets: []event.Offset{0}, Upstream: upstream, Log: l.log(), Started: localStart, LastStamp: event.MinEventTime,
 	})
 	return t, nil
 }
@@ -217,10 +229,13 @@ func (l *local) epoch() error {
 			}
 		}
 	}
+	if t, why, blocked := l.coordinator.Blocked(); blocked {
+		return &HaltedError{Task: t, Why: why}
+	}
 	n := int64(l.coordinator.Last().Epoch) + 1
 	a, ok := l.coordinator.Next(localStart + event.RecordedTime(n*1e6))
 	if !ok {
-		return l.stuck()
+		return errStuck
 	}
 	for _, t := range l.tasks {
 		if err := t.runner.Announce(a.Barrier()); err != nil {
@@ -240,15 +255,6 @@ func (l *local) epoch() error {
 	rows := l.rows
 	l.rows = nil
 	return l.config.Sink.Apply(a.Epoch, a.Recorded, rows)
-}
-
-func (l *local) stuck() error {
-	for _, t := range l.tasks {
-		if reject := t.runner.Task().Halted(); reject != nil {
-			return fmt.Errorf("stage %s, partition %s has halted: %w", t.id.Stage, t.id.Partition, reject)
-		}
-	}
-	return errStuck
 }
 
 // commit does what a transaction does on Kafka.

@@ -130,12 +130,12 @@ func (k paneKeys) parse(key []byte) (w windows.Window, id string, err error) {
 	return w, string(rest[16:]), nil
 }
 
-// endingAt is the range of all panes of the windows [w.Start, w.End).
+// window is the range of all panes of the windows [w.Start, w.End).
 func (k paneKeys) window(w windows.Window) state.Range {
 	return state.PrefixRange(k.key(w, ""))
 }
 
-// closedBy is the range of the panes whose windows end after `after` and at or
+// endingIn is the range of the panes whose windows end after `after` and at or
 // before w. An unknown `after` starts at the first pane.
 func (k paneKeys) endingIn(after, upTo event.Watermark) (r state.Range, some bool) {
 	if upTo == event.WatermarkUnknown || after >= upTo {

@@ -19,11 +19,16 @@ type repeats struct {
 	width   int64 // of a bucket, microseconds
 	horizon int64
 
-	now       event.RecordedTime
-	fresh     map[string]uint64 // ids of the epoch under way
-	order     []state.SeenID    // the same, in arrival order
-	committed map[string]uint64 // ids of the epoch before: most repeats are close
-	scratch   []byte
+	now   event.RecordedTime
+	fresh map[string]uint64 // ids of the epoch under way
+	order []state.SeenID    // the same, in arrival order
+	bytes int               // that they take, about
+	// recent holds the ids of the two epochs handed over last. In the store
+	// they can be found only when their block has been unpacked there, and an
+	// epoch may be announced, filled and handed over before that; the one
+	// after it cannot.
+	recent  [2]map[string]uint64
+	scratch []byte
 }
 
 func newRepeats(r state.Reader, horizon int64) *repeats {
@@ -45,8 +50,10 @@ func (r *repeats) seen(id string) (content uint64, ok bool, err error) {
 	if h, ok := r.fresh[id]; ok {
 		return h, true, nil
 	}
-	if h, ok := r.committed[id]; ok {
-		return h, true, nil
+	for _, ids := range r.recent {
+		if h, ok := ids[id]; ok {
+			return h, true, nil
+		}
 	}
 	newest := r.bucket(r.now)
 	for b := newest; b >= newest-bucketsPerHorizon; b-- {
@@ -67,15 +74,18 @@ func (r *repeats) add(id string, content uint64) {
 	id = strings.Clone(id)
 	r.fresh[id] = content
 	r.order = append(r.order, state.SeenID{ID: id, Content: content})
+	r.bytes += 2*len(id) + idBytes
 }
 
 // barrier hands the epoch's ids over and expires buckets.
 func (r *repeats) barrier(b *Barrier) (changes []state.Change, expired []state.Range) {
-	if len(r.order) > 0 {
+	for part, rest := uint32(0), r.order; len(rest) > 0; part++ {
+		n := state.IDBlockFit(rest)
 		changes = append(changes, state.Change{
-			Key:   state.IDBlockKey(r.bucket(b.Recorded), b.Epoch),
-			Value: state.AppendIDBlock(nil, r.order),
+			Key:   state.IDBlockKey(r.bucket(b.Recorded), b.Epoch, part),
+			Value: state.AppendIDBlock(nil, rest[:n]),
 		})
+		rest = rest[n:]
 	}
 	oldest := r.bucket(b.Recorded) - bucketsPerHorizon
 	if before := r.bucket(r.now) - bucketsPerHorizon; r.now != event.RecordedUnknown && oldest > before {
@@ -85,7 +95,8 @@ func (r *repeats) barrier(b *Barrier) (changes []state.Change, expired []state.R
 			state.Range{From: state.IDBucketRange(before - 1).From, To: state.IDBucketRange(oldest - 1).To},
 			state.IDBlockRange(oldest-1))
 	}
-	r.committed, r.fresh, r.order = r.fresh, map[string]uint64{}, nil
+	r.recent[1], r.recent[0], r.fresh, r.order = r.recent[0], r.fresh, map[string]uint64{}, nil
+	r.bytes = 0
 	r.now = b.Recorded
 	return changes, expired
 }

@@ -41,6 +41,8 @@ type Reached struct {
 	// Idle is the wish not to hold the watermark back.
 	Idle   bool
 	Halted string
+	// LastStamp is the greatest timestamp of a record read.
+	LastStamp event.EventTime
 }
 
 // Ack is the acknowledgement of the epoch that was handed over; answered is the
@@ -66,6 +68,8 @@ type RunnerConfig struct {
 	Log      bool // epoch.clock: log
 	// Started is the clock on the wall when the task was taken over.
 	Started event.RecordedTime
+	// LastStamp is the greatest timestamp of a record read before.
+	LastStamp event.EventTime
 }
 
 // Runner drives a task: it decides when the task is fed and when its input has
@@ -90,6 +94,7 @@ type Runner struct {
 	markers   []map[event.Partition]bool // by input, for epoch+1
 	epoch     event.Epoch
 	lastSeen  event.RecordedTime // wall clock at the last record
+	confirmed event.RecordedTime // wall clock when atEnd was last known to be so
 	lastStamp event.EventTime    // timestamp of the last record
 }
 
@@ -105,7 +110,7 @@ func NewRunner(c RunnerConfig) *Runner {
 	return &Runner{
 		config: c, queue: make([][]queued, n), position: append([]event.Offset(nil), c.Offsets...),
 		atEnd: make([]bool, n), markers: make([]map[event.Partition]bool, n), epoch: c.Epoch,
-		lastSeen: c.Started, lastStamp: event.MinEventTime,
+		lastSeen: c.Started, lastStamp: c.LastStamp,
 	}
 }
 
@@ -129,6 +134,13 @@ func (r *Runner) Push(s *Slab, now Clock) {
 		r.lastSeen = now.Now
 	}
 	r.atEnd[s.Input] = s.AtEnd
+	r.confirmed = now.Now
+}
+
+// LogEnd says where the log of an input ends now.
+func (r *Runner) LogEnd(input int, end event.Offset, now Clock) {
+	r.atEnd[input] = r.end(input) >= end
+	r.confirmed = now.Now
 }
 
 // end is the offset behind everything pushed.
@@ -292,7 +304,7 @@ func (r *Runner) give(input, n int, now Clock) (bool, error) {
 	if n > 0 {
 		var err error
 		if took, err = r.config.Task.Feed(input, q.records[:n], now); err != nil {
-			return false, err
+			return false, fmt.Errorf("%s offset %s: %w", r.config.Stage.Input, q.records[took].Offset, err)
 		}
 		if took > 0 {
 			last := &q.records[took-1]
@@ -329,7 +341,7 @@ func (r *Runner) barrier(now Clock) (*Reached, error) {
 	}
 	r.epoch, r.announced = b.Epoch, nil
 	clear(r.markers)
-	out := &Reached{HandOver: h, Offsets: append([]event.Offset(nil), r.position...), Next: r.NextRecord(), AtEnd: r.drained()}
+	out := &Reached{HandOver: h, Offsets: append([]event.Offset(nil), r.position...), Next: r.NextRecord(), AtEnd: r.drained(), LastStamp: r.lastStamp}
 	if reject := r.config.Task.Halted(); reject != nil {
 		out.Halted = reject.Error()
 	}
@@ -355,7 +367,8 @@ func (r *Runner) quiet(recorded event.RecordedTime, now Clock) bool {
 	if r.config.Log {
 		return event.SaturatingAdd(int64(recorded), -int64(r.lastStamp)) >= after
 	}
-	return event.SaturatingAdd(int64(now.Now), -int64(r.lastSeen)) >= after
+	return event.SaturatingAdd(int64(now.Now), -int64(r.lastSeen)) >= after &&
+		event.SaturatingAdd(int64(now.Now), -int64(r.confirmed)) < after
 }
 
 // NextRecord tells the least timestamp that waits in the inputs of a source task.

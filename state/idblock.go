@@ -8,9 +8,10 @@ import (
 	"github.com/forge-platform/strom/event/wire"
 )
 
-// Event ids are many and small. In the changelog they travel as one block for
-// each epoch and time bucket, key KeyIDBlock·bucket·epoch; when the bucket
-// expires, a tombstone for the block lets compaction drop it. A store keeps one
+// Event ids are many and small. In the changelog they travel as blocks of
+// bounded size for each epoch and time bucket, key
+// KeyIDBlock·bucket·epoch·part; when the bucket expires, a tombstone for each
+// block lets compaction drop it. A store keeps one
 // entry for each id, key KeyID·bucket·id, so that one lookup finds it.
 
 const idBlockVersion = 1
@@ -21,10 +22,29 @@ type SeenID struct {
 	Content uint64
 }
 
-// IDBlockKey is the changelog key of the ids that epoch added to bucket.
-func IDBlockKey(bucket int64, epoch event.Epoch) []byte {
+// idBlockBytes bounds a block: a record that no broker refuses.
+const idBlockBytes = 256 << 10
+
+// idBlockKeyLen is the length of a block's key.
+const idBlockKeyLen = 1 + 8 + 8 + 4
+
+// IDBlockKey is the changelog key of a part of the ids that epoch added to bucket.
+func IDBlockKey(bucket int64, epoch event.Epoch, part uint32) []byte {
 	k := wire.AppendOrdered64([]byte{KeyIDBlock}, bucket)
-	return wire.AppendOrdered64(k, int64(epoch))
+	k = wire.AppendOrdered64(k, int64(epoch))
+	return binary.BigEndian.AppendUint32(k, part)
+}
+
+// IDBlockFit is how many of the ids fit into one block; at least one.
+func IDBlockFit(ids []SeenID) int {
+	size := 0
+	for i := range ids {
+		size += len(ids[i].ID) + 8 + binary.MaxVarintLen32
+		if size > idBlockBytes && i > 0 {
+			return i
+		}
+	}
+	return len(ids)
 }
 
 // IDKey is the store key of an id in a bucket.
@@ -144,7 +164,7 @@ func applyChange(w writer, c Change) error {
 // applyIDBlock keeps the block's key (without its content) so that expiry
 // finds the blocks to tombstone, and unpacks the ids.
 func applyIDBlock(w writer, c Change) error {
-	if len(c.Key) != 17 {
+	if len(c.Key) != idBlockKeyLen {
 		return fmt.Errorf("%w: id block key of %d bytes", event.ErrCorrupt, len(c.Key))
 	}
 	bucket := BucketOf(c.Key)

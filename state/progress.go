@@ -24,6 +24,11 @@ type Progress struct {
 	// Announced is the watermark of the task's stream as announced with
 	// Epoch: by it windows were closed.
 	Announced event.Watermark `json:"announced"`
+	// LastStamp is the greatest timestamp of a record read: under the log
+	// clock idleness is measured from it.
+	LastStamp event.EventTime `json:"last_stamp"`
+	// Hold says that the task takes no input before the next barrier.
+	Hold bool `json:"hold,omitempty"`
 	// Parked is the number of the last window ever parked.
 	Parked uint64 `json:"parked"`
 	// Counters is the task's own, kept as it wrote it.
@@ -38,7 +43,7 @@ type Progress struct {
 func InitialProgress() Progress {
 	return Progress{
 		V: ProgressVersion, Recorded: event.RecordedUnknown,
-		Watermark: event.WatermarkUnknown, Announced: event.WatermarkUnknown,
+		Watermark: event.WatermarkUnknown, Announced: event.WatermarkUnknown, LastStamp: event.MinEventTime,
 	}
 }
 

@@ -1,0 +1,214 @@
+package processors_test
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/forge-platform/strom/event"
+	"github.com/forge-platform/strom/processors"
+	"github.com/forge-platform/strom/state"
+)
+
+// patientSink gives up when a local run goes on and on.
+type patientSink struct {
+	*dumbSink
+	epochs int
+}
+
+var errRunsAway = errors.New("the run does not end")
+
+// Apply implements processors.LocalSink.
+func (s *patientSink) Apply(n event.Epoch, at event.RecordedTime, rows []processors.LocalRow) error {
+	if s.epochs++; s.epochs > 1000 {
+		return fmt.Errorf("%w: epoch %s at %s", errRunsAway, n, at)
+	}
+	return s.dumbSink.Apply(n, at, rows)
+}
+
+// A halted partition must end a local run with the reason why. Under both
+// clocks barriers are announced for ever instead; under the log clock each
+// moves R a step on, beyond everything that is in the log.
+func TestALocalRunEndsWhenAPartitionHalts(t *testing.T) {
+	for _, clock := range []string{"wall", "log, step: 20s"} {
+		t.Run(clock, func(t *testing.T) {
+			// Of two partitions, one is wrong for the key: it halts.
+			plan := parsePlan(t, fmt.Sprintf(sensors, clock, "partitioned_by: key", 0, 0))
+			_, err := processors.RunLocal(processors.LocalConfig{
+				Topology: processors.NewTopology(plan, 1), Sink: &patientSink{dumbSink: newDumbSink()},
+				Streams: map[string][]processors.LocalRecord{"readings": {
+					reading{sensor: "a", at: 1_700_000_000, stamp: 1_700_000_000, part: 0}.record(),
+					reading{sensor: "a", at: 1_700_000_000, stamp: 1_700_000_000, part: 1}.record(),
+				}},
+			})
+			if err == nil || errors.Is(err, errRunsAway) {
+				t.Fatalf("got %v, want an error that names the record", err)
+			}
+		})
+	}
+}
+
+func logCoordinator(t *testing.T, untilEnd bool) (*processors.Coordinator, processors.TaskID, processors.TaskID) {
+	t.Helper()
+	plan := parsePlan(t, fmt.Sprintf(sensors, "log, step: 20s", "partitioned_by: key", 0, 0))
+	c := processors.NewCoordinator(processors.NewTopology(plan, 1), map[string]int32{"ingest.readings": 2}, untilEnd)
+	return c, processors.TaskID{Stage: "ingest.readings"}, processors.TaskID{Stage: "ingest.readings", Partition: 1}
+}
+
+// A task that is taken over acknowledges its last barrier again. It has asked
+// for its read-backs anew, so it says less than the first acknowledgement did;
+// nobody ever says more, as no notice carries it. The input never ends.
+func TestATakenOverTaskDoesNotUnlearnItsAnswers(t *testing.T) {
+	c, p0, p1 := logCoordinator(t, true)
+	c.Restore(processors.Announcement{Epoch: 5, Recorded: 1_700_000_000_000_000, Watermarks: map[string]event.Watermark{}})
+	end := processors.Next{Known: true, None: true}
+	for _, task := range []processors.TaskID{p0, p1} {
+		c.Acked(processors.Ack{Task: task, Epoch: 5, Next: end, AtEnd: true, Answered: 5})
+	}
+	// The new owner: session.adopt, with a window parked in epoch 5.
+	c.Acked(processors.Ack{Task: p0, Epoch: 5, Next: end, AtEnd: true, Answered: 4, Waiting: 1})
+	// The read-back is answered; the runner's next record has not changed.
+	c.Noticed(p0, 5, end, true)
+	a, ok := c.Next(0)
+	if !ok {
+		t.Fatal("no barrier is announced any more")
+	}
+	if a.Granted != 5 || !a.End {
+		t.Errorf("granted %s, end %v; without the takeover 5 and true", a.Granted, a.End)
+	}
+}
+
+// What was granted as idle must not depend on a takeover: the acknowledgement
+// of the new owner says nothing of it, so the watermark that this announcement
+// sets differs from that of a run without a crash.
+func TestATakenOverTaskStaysIdle(t *testing.T) {
+	announced := func(takeOver bool) event.Watermark {
+		c, p0, p1 := logCoordinator(t, false)
+		c.Restore(processors.Announcement{Epoch: 5, Recorded: 1_700_000_000_000_000, Watermarks: map[string]event.Watermark{"readings": 100}})
+		end := processors.Next{Known: true, None: true}
+		quiet := processors.Ack{Task: p0, Epoch: 5, Next: end, AtEnd: true, Answered: 5, Watermark: 100, Idle: true}
+		c.Acked(quiet)
+		c.Acked(processors.Ack{Task: p1, Epoch: 5, Next: processors.Next{Known: true, Timestamp: 1_700_000_050_000_000}, Answered: 5, Watermark: 200})
+		if takeOver {
+			quiet.Idle = false // as session.adopt writes it
+			c.Acked(quiet)
+		}
+		a, ok := c.Next(0)
+		if !ok {
+			t.Fatal("no barrier is announced")
+		}
+		return a.Watermarks["readings"]
+	}
+	if with, without := announced(true), announced(false); with != without {
+		t.Errorf("watermark %d after a takeover, %d without", with, without)
+	}
+}
+
+const idleSensors = `
+pipeline: sensors
+epoch: {clock: log, step: 20s}
+streams:
+  readings:
+    topic: readings
+    key: sensor
+    event_time: {field: at, format: s, max_ahead: 24h}
+    watermark: {out_of_orderness: 0s, idle_after: 1h}
+objects:
+  Sensor:
+    aggregates:
+      tens:
+        from: readings
+        id: sensor
+        window: {tumbling: 10s}
+        values: {n: count()}
+`
+
+// Under the log clock a partition is idle when the log's time has gone on for
+// idle_after since its last record. A restart forgets that record: the
+// partition is idle at the first barrier behind it.
+func TestARestartDoesNotMakeAPartitionIdle(t *testing.T) {
+	plan := parsePlan(t, idleSensors)
+	stage := processors.NewTopology(plan, 1).Stages[0]
+	idle := func(restart bool) bool {
+		r := reading{sensor: "a", at: 1_700_000_000, stamp: 1_700_000_000}.record().Record
+		config := processors.RunnerConfig{Stage: stage, Offsets: []event.Offset{0}, Log: true}
+		run := func(runner *processors.Runner, b processors.Barrier) *processors.Reached {
+			if err := runner.Announce(b); err != nil {
+				t.Fatal(err)
+			}
+			reached, err := runner.Advance(processors.Clock{ByRecord: true})
+			if err != nil || reached == nil {
+				t.Fatal(reached, err)
+			}
+			return reached
+		}
+		runner := idleRunner(t, stage, config)
+		runner.Push(&processors.Slab{Records: []processors.Record{r}, Next: 1, AtEnd: true}, processors.Clock{})
+		first := run(runner, processors.Barrier{Epoch: 1, Recorded: 1_700_000_020_000_000})
+		if restart {
+			config.Epoch, config.Offsets = 1, first.Offsets
+			runner = idleRunner(t, stage, config)
+			runner.Push(&processors.Slab{Next: 1, AtEnd: true}, processors.Clock{})
+		}
+		return run(runner, processors.Barrier{Epoch: 2, Recorded: 1_700_000_040_000_000}).Idle
+	}
+	if idle(false) || idle(true) {
+		t.Errorf("40 s after its last record the partition is idle: %v, and after a restart: %v; idle_after is 1 h", idle(false), idle(true))
+	}
+}
+
+func idleRunner(t *testing.T, stage *processors.Stage, c processors.RunnerConfig) *processors.Runner {
+	t.Helper()
+	task, err := processors.NewTask(processors.TaskConfig{Stage: stage, Partitions: 1, State: state.NewMemory(), Progress: stateAt(c.Epoch)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Task = task
+	return processors.NewRunner(c)
+}
+
+func stateAt(n event.Epoch) state.Progress {
+	p := state.InitialProgress()
+	p.Epoch = n
+	return p
+}
+
+// Between EndTxn and the store's batch the coordinator may announce the next
+// barrier: two epochs are then handed over and not in the store. The ids of the
+// older one are in no place that repeats looks at: its layer holds the packed
+// block only, and the map of the epoch before has been replaced.
+func TestAnIdIsKnownWhileItsEpochIsAppliedSlowly(t *testing.T) {
+	plan := parsePlan(t, orders)
+	view := state.NewView(state.NewMemory())
+	task, err := processors.NewTask(processors.TaskConfig{
+		Stage: processors.NewTopology(plan, 1).Stages[0], Partitions: 1, State: view, Progress: state.InitialProgress(),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	offset := event.Offset(0)
+	feed := func(id string) {
+		r := value(fmt.Sprintf(`{"id":%q,"at":"2026-01-01T10:00:00Z","total":1}`, id), "2026-01-01T10:00:00Z").Record
+		r.Offset = offset
+		offset++
+		if n, err := task.Feed(0, []processors.Record{r}, processors.Clock{ByRecord: true}); n != 1 || err != nil {
+			t.Fatal(n, err)
+		}
+	}
+	for n, id := range []string{"a", "b"} {
+		feed(id)
+		h, err := task.Barrier(processors.Barrier{Epoch: event.Epoch(n + 1), Recorded: event.RecordedTime(n+1) * 1_000_000})
+		if err != nil {
+			t.Fatal(err)
+		}
+		view.Begin(h.Layer) // and view.Applied is still to come
+	}
+	feed("a")
+	h, err := task.Barrier(processors.Barrier{Epoch: 3, Recorded: 3_000_000})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if h.Counters.Events != 2 || h.Counters.Repeats != 1 {
+		t.Errorf("%d events and %d repeats, want 2 and 1", h.Counters.Events, h.Counters.Repeats)
+	}
+}
