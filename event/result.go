@@ -126,7 +126,7 @@ func DecodeResult(b []byte) (Result, error) {
 	r.Kind = kind
 	r.Epoch = Epoch(rd.Int())
 	r.Recorded = RecordedTime(rd.Int())
-	r.KeyID = uint32(rd.Uint())
+	r.KeyID = rd.Uint32()
 	r.Type, r.ID, r.Aggregate = rd.String(), rd.String(), rd.String()
 	r.ValidFrom, r.ValidTo = EventTime(rd.Int()), EventTime(rd.Int())
 	if n := rd.Count(); n > 0 {
@@ -135,17 +135,16 @@ func DecodeResult(b []byte) (Result, error) {
 	for i := range r.Properties {
 		p := &r.Properties[i]
 		p.Name = rd.String()
-		switch rd.Byte() {
-		case 0:
-			p.Value.Null = true
-		default:
+		if rd.Bool() {
 			p.Value.Text = rd.String()
+		} else {
+			p.Value.Null = true
 		}
 		if s := rd.Bytes(); len(s) > 0 {
 			p.State = append([]byte(nil), s...)
 		}
 	}
-	r.Version = uint32(rd.Uint())
+	r.Version = rd.Uint32()
 	r.Cause = Cause(rd.Byte())
 	r.Lateness = rd.Int()
 	r.Tie = readTie(rd)
@@ -246,7 +245,7 @@ func readScalar(rd *wire.Reader) (Scalar, error) {
 		}
 		s.Num = n
 	case ScalarBool:
-		s.Bool = rd.Byte() == 1
+		s.Bool = rd.Bool()
 	case ScalarAbsent, ScalarNull:
 	default:
 		return s, fmt.Errorf("%w: scalar type %d", ErrCorrupt, s.Type)
@@ -265,10 +264,10 @@ func appendTie(dst []byte, t Tie) []byte {
 func readTie(rd *wire.Reader) Tie {
 	return Tie{
 		Sequence:  rd.Int(),
-		Rank:      int32(rd.Int()),
-		Partition: Partition(rd.Int()),
+		Rank:      rd.Int32(),
+		Partition: Partition(rd.Int32()),
 		Offset:    Offset(rd.Int()),
-		Index:     int32(rd.Int()),
+		Index:     rd.Int32(),
 	}
 }
 
@@ -282,7 +281,7 @@ func appendPlace(dst []byte, p Place) []byte {
 func readPlace(rd *wire.Reader) Place {
 	return Place{
 		Topic:     rd.String(),
-		Partition: Partition(rd.Int()),
+		Partition: Partition(rd.Int32()),
 		Offset:    Offset(rd.Int()),
 		Timestamp: EventTime(rd.Int()),
 	}

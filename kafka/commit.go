@@ -68,12 +68,9 @@ func (s *session) setInFlight(n event.Epoch) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.inFlight = n
-	close(s.room)
-	s.room = make(chan struct{})
+	close(s.changed)
+	s.changed = make(chan struct{})
 }
-
-// wakeCommitter wakes an epoch that waits for answers.
-func (s *session) wakeCommitter() { s.madeRoom() }
 
 // commit commits one epoch: one transaction, then the stores.
 func (s *session) commit(n event.Epoch, waiting map[event.Partition]*handed) error {
@@ -134,7 +131,7 @@ func (s *session) awaitAnswers(waiting map[event.Partition]*handed) error {
 	}
 	for {
 		s.mu.Lock()
-		room := s.room
+		changed := s.changed
 		s.mu.Unlock()
 		done := true
 		for _, h := range waiting {
@@ -146,7 +143,7 @@ func (s *session) awaitAnswers(waiting map[event.Partition]*handed) error {
 		select {
 		case <-s.ctx.Done():
 			return s.ctx.Err()
-		case <-room:
+		case <-changed:
 		}
 	}
 }
@@ -157,7 +154,7 @@ func (t *task) nextBarrier(r *processors.Reached, member string) barrierState {
 	b.progress = state.Progress{
 		Epoch: r.Barrier.Epoch, Recorded: r.Barrier.Recorded, Offsets: b.offsets, Watermark: r.Watermark,
 		Announced: max(t.barrier.progress.Announced, r.Barrier.Watermark(t.session.member.stage.Stream.Name)),
-		Parked:    r.Parked, Mapping: t.session.engine.topology.Plan.Version, Member: member,
+		LastStamp: r.LastStamp, Hold: r.Barrier.Hold, Parked: r.Parked, Mapping: t.session.engine.topology.Plan.Version, Member: member,
 	}
 	raw, err := json.Marshal(r.Counters)
 	if err == nil {
@@ -451,7 +448,7 @@ func (c *commit) abort(cause error) error {
 	if err != nil {
 		c.session.engine.log.Debug("abort", "stage", c.session.member.stage.Name, "error", err)
 	}
-	if errors.Is(cause, event.ErrCorrupt) || errors.Is(cause, event.ErrVersion) || errors.Is(cause, kerr.MessageTooLarge) {
+	if permanent(cause) {
 		return cause
 	}
 	return &errReset{cause}

@@ -48,8 +48,12 @@ func (e *Engine) runCoordinator(ctx context.Context) error {
 			err = errors.Join(err, <-polled)
 		}
 		cancel()
-		if err != nil {
+		// A session that was lost comes again by itself.
+		if err != nil && !retriable(err) {
 			return err
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
 		}
 	}
 }
@@ -95,7 +99,7 @@ func (l *leadership) run(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		if !errors.Is(err, errAgain) && !retriable(err) {
+		if permanent(err) || (!errors.Is(err, errAgain) && !retriable(err)) {
 			l.failed <- fmt.Errorf("announce barriers: %w", err)
 			return
 		}
@@ -185,6 +189,9 @@ func (a *announcer) run(ctx context.Context) error {
 		if left := a.coordinator.Interval() - time.Since(a.announcedAt); left > 0 {
 			timer.Reset(left)
 			continue
+		}
+		if t, why, blocked := a.coordinator.Blocked(); blocked {
+			return &processors.HaltedError{Task: t, Why: why}
 		}
 		next, ok := a.coordinator.Next(wallClock())
 		if !ok {

@@ -33,8 +33,8 @@ const (
 )
 
 const (
-	childSession = 500 * time.Millisecond
-	childTime    = 30 * time.Second
+	childSession = time.Second
+	childTime    = 2 * time.Minute
 )
 
 func TestMain(m *testing.M) {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/forge-platform/strom/event"
@@ -108,6 +109,11 @@ func (e *Engine) Run(ctx context.Context) error {
 	if err := e.prepareTopics(ctx); err != nil {
 		return err
 	}
+	log, err := e.checkMapping(ctx)
+	if err != nil {
+		return err
+	}
+	defer log.close()
 	store, err := e.config.OpenOntology(ctx, e.ontologyPipeline())
 	if err != nil {
 		return err
@@ -123,7 +129,7 @@ func (e *Engine) Run(ctx context.Context) error {
 	defer stop(nil)
 	e.asks = newReadBacks(e)
 	var wg sync.WaitGroup
-	errs := e.start(running, stop, &wg)
+	errs := e.start(running, stop, log, &wg)
 	select {
 	case <-ctx.Done():
 		e.finishEpoch(running)
@@ -141,9 +147,9 @@ var (
 )
 
 // start starts the parts; the first that fails stops the others.
-func (e *Engine) start(ctx context.Context, stop context.CancelCauseFunc, wg *sync.WaitGroup) chan error {
+func (e *Engine) start(ctx context.Context, stop context.CancelCauseFunc, log *controlLog, wg *sync.WaitGroup) chan error {
 	parts := map[string]func(context.Context) error{
-		"control log": e.followControl,
+		"control log": func(ctx context.Context) error { return e.followControl(ctx, log) },
 		"coordinator": e.runCoordinator,
 		"sink":        e.runSink,
 		"read-back":   e.asks.run,
@@ -217,23 +223,33 @@ func (e *Engine) finishEpoch(ctx context.Context) {
 }
 
 // awaitEnd returns errEnded when the barrier that ends the input has been
-// applied to the ontology by every results partition.
+// applied to the ontology by every results partition, and nothing that the
+// input held at the start has been left unread. (A run that follows one which
+// ended finds such a barrier in the log.)
 func (e *Engine) awaitEnd(ctx context.Context) error {
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		if a := e.hub.newest(); a.End {
+		a := e.hub.newest()
+		done := a.End
+		if done {
+			read, err := e.inputRead(ctx)
+			if err != nil {
+				return err
+			}
+			done = read
+		}
+		if done {
 			progress, err := e.store.Progress(ctx)
 			if err != nil {
 				return err
 			}
-			done := true
 			for _, p := range progress {
 				done = done && p.Epoch >= a.Epoch
 			}
-			if done {
-				return errEnded
-			}
+		}
+		if done {
+			return errEnded
 		}
 		select {
 		case <-ctx.Done():
@@ -243,13 +259,49 @@ func (e *Engine) awaitEnd(ctx context.Context) error {
 	}
 }
 
-// followControl passes announcements to the sessions of this process.
-func (e *Engine) followControl(ctx context.Context) error {
+// inputRead reports whether the committed offsets have reached the ends that
+// the input had at the start of the run.
+func (e *Engine) inputRead(ctx context.Context) (bool, error) {
+	adm := kadm.NewClient(e.client)
+	for _, s := range e.topology.Stages {
+		if !s.Source() {
+			continue
+		}
+		offsets, err := adm.FetchOffsets(ctx, e.topology.Group(s))
+		if err != nil {
+			return false, fmt.Errorf("fetch offsets: %w", err)
+		}
+		for p, end := range e.layout.ends[s.Input] {
+			if o, ok := offsets.Lookup(s.Input, p); !ok || o.At < end {
+				return false, nil
+			}
+		}
+	}
+	return true, nil
+}
+
+// checkMapping opens the control log and makes sure that the pipeline has not
+// run under another mapping: state and sink know only one.
+func (e *Engine) checkMapping(ctx context.Context) (*controlLog, error) {
 	log, err := e.openControlLog(ctx)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	defer log.close()
+	for i := range log.pending {
+		r := &log.pending[i]
+		if r.Kind == kindBarrier && r.Mapping != e.topology.Plan.Version {
+			err = &MappingError{Pipeline: e.topology.Plan.Pipeline, Have: r.Mapping, Want: e.topology.Plan.Version, Epoch: r.Epoch}
+		}
+	}
+	if err != nil {
+		log.close()
+		return nil, err
+	}
+	return log, nil
+}
+
+// followControl passes announcements to the sessions of this process.
+func (e *Engine) followControl(ctx context.Context, log *controlLog) error {
 	for {
 		recs, err := log.read(ctx)
 		if err != nil {

@@ -96,7 +96,7 @@ func (c *groupClaim) HighWaterMarkOffset() int64 { return 0 }
 func (c *groupClaim) Messages() <-chan *sarama.ConsumerMessage { return c.messages }
 
 // tableConsumer is goka's view of a consumer: it reads changelogs.
-type tableConsumer struct{ engine *Engine }
+type tableConsumer struct{ member *member }
 
 var _ sarama.Consumer = (*tableConsumer)(nil)
 
@@ -128,7 +128,7 @@ func (c *tableConsumer) ResumeAll() {}
 // reading when it has seen the offset before the high watermark, which in a
 // transactional topic is a control record: the last slab says that offset.
 func (c *tableConsumer) ConsumePartition(topic string, partition int32, offset int64) (sarama.PartitionConsumer, error) {
-	client, err := c.engine.newClient(
+	client, err := c.member.engine.newClient(
 		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{topic: {partition: kgo.NewOffset().At(offset)}}),
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.KeepControlRecords(), kgo.FetchMaxWait(200*time.Millisecond),
 	)
@@ -137,7 +137,7 @@ func (c *tableConsumer) ConsumePartition(topic string, partition int32, offset i
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	p := &partitionConsumer{
-		client: client, cancel: cancel, topic: topic, partition: partition, next: offset,
+		member: c.member, client: client, cancel: cancel, topic: topic, partition: partition, next: offset,
 		messages: make(chan *sarama.ConsumerMessage), errors: make(chan *sarama.ConsumerError, 1),
 	}
 	go p.run(ctx)
@@ -146,6 +146,7 @@ func (c *tableConsumer) ConsumePartition(topic string, partition int32, offset i
 
 // partitionConsumer delivers a changelog partition as slabs.
 type partitionConsumer struct {
+	member    *member
 	client    *kgo.Client
 	cancel    context.CancelFunc
 	topic     string
@@ -166,6 +167,7 @@ func (p *partitionConsumer) run(ctx context.Context) {
 		err = p.slab(ctx)
 	}
 	if err != nil && ctx.Err() == nil {
+		p.member.metInRecovery(err)
 		p.errors <- &sarama.ConsumerError{Topic: p.topic, Partition: p.partition, Err: err}
 	}
 	<-ctx.Done()

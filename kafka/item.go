@@ -17,6 +17,9 @@ type item struct {
 	announced *processors.Announcement
 	answers   []processors.Answer
 	committed event.Epoch
+	forget    bool // what the coordinator was told of the next record did not arrive
+	ends      bool // end is where the input's log ends now
+	end       event.Offset
 }
 
 // registry carries items through goka, whose messages are bytes: the bytes are

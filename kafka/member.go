@@ -13,7 +13,9 @@ import (
 	"github.com/lovoo/goka"
 	"github.com/lovoo/goka/storage"
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/forge-platform/strom/event"
 	"github.com/forge-platform/strom/processors"
@@ -41,6 +43,8 @@ type member struct {
 	// lastID is the transactional id of this member's last session: the next
 	// one ends what it may have left open.
 	lastID string
+	// met is the first error of an adapter while goka recovers tables.
+	met error
 }
 
 func newMember(e *Engine, s *processors.Stage) *member {
@@ -59,13 +63,13 @@ func (m *member) run(ctx context.Context) error {
 	proc, err := goka.NewProcessor(e.config.Kafka.Brokers, graph,
 		goka.WithLogger(gokaLogger{e.log}),
 		goka.WithTopicManagerBuilder(func([]string) (goka.TopicManager, error) {
-			return &topicManager{ctx: ctx, adm: adm}, nil
+			return &topicManager{ctx: ctx, member: m, adm: adm}, nil
 		}),
 		goka.WithConsumerGroupBuilder(func([]string, string, string) (sarama.ConsumerGroup, error) {
 			return &consumerGroup{member: m}, nil
 		}),
 		goka.WithConsumerSaramaBuilder(func([]string, string) (sarama.Consumer, error) {
-			return &tableConsumer{engine: e}, nil
+			return &tableConsumer{member: m}, nil
 		}),
 		goka.WithProducerBuilder(func([]string, string, func() hash.Hash32) (goka.Producer, error) {
 			return refusingProducer{}, nil
@@ -78,7 +82,9 @@ func (m *member) run(ctx context.Context) error {
 			return state.NewGokaStorage(st), nil
 		}),
 		goka.WithUpdateCallback(func(_ goka.UpdateContext, s storage.Storage, _ string, slab []byte) error {
-			return state.Recover(s, slab)
+			err := state.Recover(s, slab)
+			m.metInRecovery(err)
+			return err
 		}),
 	)
 	if err != nil {
@@ -105,6 +111,22 @@ func (m *member) failure() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.fatal
+}
+
+func (m *member) metInRecovery(err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.met == nil {
+		m.met = err
+	}
+}
+
+func (m *member) takeRecoveryError() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	err := m.met
+	m.met = nil
+	return err
 }
 
 func (m *member) session() *session {
@@ -135,13 +157,37 @@ func (m *member) consume(ctx context.Context, handler sarama.ConsumerGroupHandle
 		if ctx.Err() != nil {
 			return nil //nolint:nilerr // a planned stop, whatever the session said last
 		}
+		if err = m.explain(ctx, err); permanent(err) {
+			err = fmt.Errorf("stage %s: %w", m.stage.Name, err)
+			m.fail(err)
+			return err
+		}
 		if time.Since(start) > 30*time.Second {
 			backoff = newBackoff()
 		}
-		m.engine.log.Info("the stage joins its group again", "stage", m.stage.Name, "why", errorText(err))
+		m.engine.log.Warn("the stage joins its group again", "stage", m.stage.Name, "why", errorText(err))
 		backoff.wait(ctx)
 	}
 	return nil
+}
+
+// explain finds out what is behind an error of consuming: a topic that is gone
+// and an offset that is gone look like passing faults.
+func (m *member) explain(ctx context.Context, err error) error {
+	gone := errors.Is(err, kerr.UnknownTopicOrPartition) || errors.Is(err, kerr.UnknownTopicID)
+	if err == nil || !(gone || errors.Is(err, kerr.OffsetOutOfRange)) {
+		return err
+	}
+	// Not through kadm, which may answer from a cache.
+	req := kmsg.NewPtrMetadataRequest()
+	topic := kmsg.NewMetadataRequestTopic()
+	topic.Topic = &m.stage.Input
+	req.Topics = append(req.Topics, topic)
+	resp, askErr := req.RequestWith(ctx, m.engine.client)
+	if askErr != nil || len(resp.Topics) != 1 || kerr.ErrorForCode(resp.Topics[0].ErrorCode) != kerr.UnknownTopicOrPartition {
+		return err
+	}
+	return &MissingTopicError{Stream: m.stage.Stream.Name, Topic: m.stage.Input}
 }
 
 func errorText(err error) string {
@@ -218,9 +264,7 @@ func (m *member) poll(ctx context.Context, client *kgo.Client) error {
 			if err := s.broken(); err != nil {
 				return err
 			}
-			if err := s.awaitRoom(ctx); err != nil {
-				return err
-			}
+			s.balance(client)
 		}
 		if ctx.Err() != nil {
 			return ctx.Err()
@@ -268,13 +312,6 @@ func (b *backoff) wait(ctx context.Context) {
 	case <-t.C:
 	}
 }
-
-// errReset ends a session that can go on only after everything in memory has
-// been thrown away.
-type errReset struct{ err error }
-
-func (e *errReset) Error() string { return "start again from Kafka: " + e.err.Error() }
-func (e *errReset) Unwrap() error { return e.err }
 
 var errNoRows = errors.New("nobody writes through goka's producer: an epoch is one transaction of its session")
 

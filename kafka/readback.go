@@ -3,6 +3,7 @@ package kafka
 import (
 	"context"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/forge-platform/strom/event"
@@ -11,12 +12,14 @@ import (
 )
 
 // readBacks asks the ontology for the windows that tasks have parked events
-// for, once the sink has applied the epochs that can have published them.
+// for, once the sink has applied the epochs that can have published them. What
+// waits is bounded by what the tasks may park before the sources hold.
 type readBacks struct {
 	engine *Engine
-	asked  chan asked
-	// applied is woken when the sink of this process has applied something.
-	applied chan struct{}
+	wakeUp chan struct{} // something was asked, or the sink has applied something
+
+	mu    sync.Mutex // guards asked
+	asked []asked
 }
 
 type asked struct {
@@ -30,25 +33,23 @@ const (
 )
 
 func newReadBacks(e *Engine) *readBacks {
-	return &readBacks{engine: e, asked: make(chan asked, 4*readBackBatch), applied: make(chan struct{}, 1)}
+	return &readBacks{engine: e, wakeUp: make(chan struct{}, 1)}
 }
 
-// ask may be called from any goroutine. It blocks while too many wait, which
-// holds the task up, and with it its input.
+// ask may be called from any goroutine; it does not block.
 func (r *readBacks) ask(t *task, rbs []processors.ReadBack) {
 	r.engine.config.At("readback.asked")
+	r.mu.Lock()
 	for _, rb := range rbs {
-		select {
-		case r.asked <- asked{t, rb}:
-		case <-t.session.ctx.Done():
-			return
-		}
+		r.asked = append(r.asked, asked{t, rb})
 	}
+	r.mu.Unlock()
+	r.wake()
 }
 
 func (r *readBacks) wake() {
 	select {
-	case r.applied <- struct{}{}:
+	case r.wakeUp <- struct{}{}:
 	default:
 	}
 }
@@ -58,10 +59,6 @@ func (r *readBacks) run(ctx context.Context) error {
 	tick := time.NewTicker(readBackTick)
 	defer tick.Stop()
 	for {
-		var more <-chan asked
-		if len(waiting) < processors.MaxParked {
-			more = r.asked
-		}
 		var ticks <-chan time.Time
 		if len(waiting) > 0 {
 			ticks = tick.C
@@ -69,33 +66,22 @@ func (r *readBacks) run(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case a := <-more:
-			waiting = append(waiting, a)
-			waiting = r.drain(waiting)
-		case <-r.applied:
+		case <-r.wakeUp:
 		case <-ticks:
 		}
-		if len(waiting) == 0 {
-			continue
-		}
-		left, err := r.answer(ctx, waiting)
-		if err != nil {
-			return err
-		}
-		waiting = left
-	}
-}
-
-func (r *readBacks) drain(waiting []asked) []asked {
-	for len(waiting) < processors.MaxParked {
-		select {
-		case a := <-r.asked:
-			waiting = append(waiting, a)
-		default:
-			return waiting
+		r.mu.Lock()
+		waiting = append(waiting, r.asked...)
+		r.asked = nil
+		r.mu.Unlock()
+		for more := len(waiting) > 0; more; {
+			left, err := r.answer(ctx, waiting)
+			if err != nil {
+				return err
+			}
+			more = len(left) > 0 && len(left) < len(waiting)
+			waiting = left
 		}
 	}
-	return waiting
 }
 
 // answer answers what can be answered and returns the rest.

@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/IBM/sarama"
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/forge-platform/strom/event"
@@ -35,12 +37,12 @@ type session struct {
 	handed chan *handed
 	work   sync.WaitGroup // claims and committer
 
-	mu  sync.Mutex // guards err, inFlight and room
+	mu  sync.Mutex // guards err, inFlight and changed
 	err error
 	// inFlight is the epoch that every task has handed over and that is not
 	// committed yet, 0 if none.
 	inFlight event.Epoch
-	room     chan struct{} // closed and replaced when a task has used up records
+	changed  chan struct{} // closed and replaced by wake
 }
 
 // task is one partition of the stage in this session.
@@ -55,6 +57,7 @@ type task struct {
 
 	inChannel atomic.Int64 // bytes of records on their way through goka
 	inRunner  atomic.Int64 // bytes of records that the runner holds
+	paused    bool         // not fetched; the poll loop only
 	answered  atomic.Int64 // epoch up to which what is parked is answered
 	committed atomic.Int64
 	// barrier is the committer's own: what the last committed barrier of this
@@ -85,7 +88,7 @@ func (s *session) fail(err error) {
 		s.err = err
 	}
 	s.mu.Unlock()
-	if _, reset := errors.AsType[*errReset](err); !reset {
+	if _, reset := errors.AsType[*errReset](err); !reset && !errors.Is(err, state.ErrDamaged) {
 		s.member.fail(err)
 	}
 	s.cancel()
@@ -175,40 +178,39 @@ func (s *session) announce(a processors.Announcement) {
 	}
 }
 
-// awaitRoom waits while any task has more queued than its bound.
-func (s *session) awaitRoom(ctx context.Context) error {
-	for {
-		s.mu.Lock()
-		room := s.room
-		s.mu.Unlock()
-		full := false
-		for _, t := range s.tasks {
-			waits := t.inChannel.Load() + t.inRunner.Load()
-			full = full || waits > int64(s.engine.config.QueueBytes) || len(t.claim.messages) > messageRoom/4
+// balance stops fetching the partitions whose tasks have more queued than
+// their bound, and goes on with those that have used up half of it. The others
+// are fetched all the while: under the log clock a barrier waits for the next
+// record of every partition. The poll loop alone calls it.
+func (s *session) balance(client *kgo.Client) {
+	pause, resume := map[string][]int32{}, map[string][]int32{}
+	bound := int64(s.engine.config.QueueBytes)
+	for p, t := range s.tasks {
+		waits := t.inChannel.Load() + t.inRunner.Load()
+		messages := len(t.claim.messages)
+		switch {
+		case !t.paused && (waits > bound || messages > messageRoom/4):
+			t.paused = true
+			pause[t.claim.topic] = append(pause[t.claim.topic], int32(p))
+		case t.paused && waits <= bound/2 && messages <= messageRoom/8:
+			t.paused = false
+			resume[t.claim.topic] = append(resume[t.claim.topic], int32(p))
 		}
-		if !full {
-			return nil
-		}
-		timer := time.NewTimer(pollWait)
-		select {
-		case <-ctx.Done():
-			timer.Stop()
-			return ctx.Err()
-		case <-s.ctx.Done():
-			timer.Stop()
-			return s.broken()
-		case <-room:
-		case <-timer.C:
-		}
-		timer.Stop()
+	}
+	if len(pause) > 0 {
+		client.PauseFetchPartitions(pause)
+	}
+	if len(resume) > 0 {
+		client.ResumeFetchPartitions(resume)
 	}
 }
 
-func (s *session) madeRoom() {
+// wake wakes whoever waits for an answer or for the epoch in flight.
+func (s *session) wake() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	close(s.room)
-	s.room = make(chan struct{})
+	close(s.changed)
+	s.changed = make(chan struct{})
 }
 
 // handle is called by goka for every item, on the goroutine of the task.
@@ -217,6 +219,12 @@ func (t *task) handle(it *item) {
 	if s.ctx.Err() != nil {
 		return
 	}
+	defer func() {
+		if r := recover(); r != nil {
+			s.engine.log.Error("a task panicked", "stage", t.id.Stage, "partition", t.id.Partition, "panic", r, "stack", string(debug.Stack()))
+			s.fail(fmt.Errorf("stage %s, partition %s: a bug in Strom: %v", t.id.Stage, t.id.Partition, r))
+		}
+	}()
 	if err := t.step(it); err != nil {
 		s.fail(fmt.Errorf("stage %s, partition %s: %w", t.id.Stage, t.id.Partition, err))
 	}
@@ -232,20 +240,22 @@ func (t *task) step(it *item) error {
 		if err := t.runner.Announce(it.announced.Barrier()); err != nil {
 			return err
 		}
+	case it.forget:
+		t.told = processors.Next{}
+	case it.ends:
+		t.runner.LogEnd(0, it.end, now)
 	case it.answers != nil:
 		if err := t.runner.Task().Answer(it.answers); err != nil {
 			return err
 		}
 		t.answered.Store(int64(t.runner.Task().Answered()))
-		t.session.wakeCommitter()
+		t.session.wake()
 	}
 	reached, err := t.runner.Advance(now)
 	if err != nil {
 		return err
 	}
-	if t.inRunner.Swap(int64(t.runner.Queued())) > int64(t.runner.Queued()) || it.slab != nil {
-		t.session.madeRoom()
-	}
+	t.inRunner.Store(int64(t.runner.Queued()))
 	if reached != nil {
 		t.handOver(reached)
 		return t.step(&item{task: t}) // what waited behind the barrier
@@ -261,12 +271,12 @@ func (t *task) handOver(r *processors.Reached) {
 	t.view.Begin(r.Layer)
 	t.answered.Store(int64(t.runner.Task().Answered()))
 	t.told, t.toldEpoch = r.Next, r.Barrier.Epoch
-	if len(r.ReadBacks) > 0 {
-		s.engine.asks.ask(t, r.ReadBacks)
-	}
 	select {
 	case s.handed <- &handed{task: t, reached: r}:
 	case <-s.ctx.Done():
+	}
+	if len(r.ReadBacks) > 0 {
+		s.engine.asks.ask(t, r.ReadBacks)
 	}
 }
 
@@ -282,13 +292,14 @@ func (t *task) notice() {
 		return
 	}
 	t.told, t.toldEpoch = next, r.Epoch()
-	t.session.engine.tellNext(t.id, r.Epoch(), next)
+	t.tellNext(r.Epoch(), next)
 }
 
-// tellNext writes a notice; losing one costs time, never rightness.
-func (e *Engine) tellNext(t processors.TaskID, n event.Epoch, next processors.Next) {
-	ack := ackOf(processors.Ack{Task: t, Next: next, AtEnd: next.None, Watermark: event.WatermarkUnknown}, nil)
-	value, err := encodeControl(controlRecord{Kind: kindNext, Epoch: n, Stage: t.Stage, Tasks: []ackJSON{ack}})
+// tellNext writes a notice; one that is lost is written again.
+func (t *task) tellNext(n event.Epoch, next processors.Next) {
+	e := t.session.engine
+	ack := ackOf(processors.Ack{Task: t.id, Next: next, AtEnd: next.None, Watermark: event.WatermarkUnknown}, nil)
+	value, err := encodeControl(controlRecord{Kind: kindNext, Epoch: n, Stage: t.id.Stage, Tasks: []ackJSON{ack}})
 	if err != nil {
 		e.log.Error("encode a notice", "error", err)
 		return
@@ -296,8 +307,53 @@ func (e *Engine) tellNext(t processors.TaskID, n event.Epoch, next processors.Ne
 	e.client.Produce(context.Background(), &kgo.Record{Topic: e.topology.ControlTopic(), Value: value}, func(_ *kgo.Record, err error) {
 		if err != nil && !errors.Is(err, kgo.ErrClientClosed) {
 			e.log.Warn("tell the coordinator of the next record", "error", err)
+			t.send(&item{task: t, forget: true})
 		}
 	})
+}
+
+// watchEnds tells the tasks of a source where their log ends, again and again:
+// one that has read everything and hears nothing could not tell an end from a
+// broker that does not answer. It also finds out that the topic is gone.
+func (s *session) watchEnds() {
+	after := time.Duration(s.member.stage.Stream.IdleAfter) * time.Microsecond
+	if !s.member.stage.Source() {
+		return
+	}
+	every := 5 * time.Second
+	if after > 0 {
+		every = min(every, max(after/4, 50*time.Millisecond))
+	}
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	adm := kadm.NewClient(s.engine.client)
+	for {
+		select {
+		case <-s.ctx.Done():
+			return
+		case <-tick.C:
+		}
+		ends, err := adm.ListCommittedOffsets(s.ctx, s.member.stage.Input)
+		if err == nil {
+			err = ends.Error()
+		}
+		if err != nil {
+			// franz-go goes on asking for a topic that is gone.
+			if err := s.member.explain(s.ctx, err); permanent(err) {
+				s.fail(fmt.Errorf("stage %s: %w", s.member.stage.Name, err))
+				return
+			}
+			continue
+		}
+		if s.engine.layout.ends != nil {
+			continue // this run ends where the log ended at its start
+		}
+		for p, t := range s.tasks {
+			if o, ok := ends.Lookup(s.member.stage.Input, int32(p)); ok {
+				t.send(&item{task: t, ends: true, end: event.Offset(o.Offset)})
+			}
+		}
+	}
 }
 
 // startClaims runs goka's consumption and the committer.
@@ -311,6 +367,7 @@ func (s *session) startClaims() {
 		})
 	}
 	s.work.Go(s.commitLoop)
+	s.work.Go(s.watchEnds)
 }
 
 var errGokaStopped = errors.New("a callback ended early")
@@ -339,6 +396,17 @@ func (s *session) end(planned bool) {
 	}
 	s.member.items.purge()
 	s.producer.Close()
+	if errors.Is(s.broken(), state.ErrDamaged) {
+		s.discardStores()
+	}
+}
+
+// discardStores throws the local state of all tasks away; which of them is
+// damaged is in the error's text only.
+func (s *session) discardStores() {
+	for _, t := range s.tasks {
+		s.engine.stores.discard(t.id)
+	}
 }
 
 func (s *session) awaitInFlight() {
@@ -346,7 +414,7 @@ func (s *session) awaitInFlight() {
 	defer deadline.Stop()
 	for {
 		s.mu.Lock()
-		done, room := s.inFlight == 0, s.room
+		done, changed := s.inFlight == 0, s.changed
 		s.mu.Unlock()
 		if done {
 			return
@@ -356,7 +424,7 @@ func (s *session) awaitInFlight() {
 			return
 		case <-s.ctx.Done():
 			return
-		case <-room:
+		case <-changed:
 		}
 	}
 }

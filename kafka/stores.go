@@ -10,7 +10,6 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/twmb/franz-go/pkg/kadm"
 
-	"github.com/forge-platform/strom/event"
 	"github.com/forge-platform/strom/processors"
 	"github.com/forge-platform/strom/state"
 )
@@ -47,8 +46,8 @@ func (s *stores) get(t processors.TaskID) (*state.Pebble, error) {
 		Partition: t.Partition, Cluster: s.engine.layout.cluster,
 	}
 	st, err := state.OpenPebble(s.dir(t), id, state.PebbleOptions{Cache: s.cache})
-	if errors.Is(err, event.ErrCorrupt) {
-		s.engine.log.Warn("the local state is damaged and is rebuilt from the changelog", "task", t, "error", err)
+	if errors.Is(err, state.ErrDamaged) {
+		s.engine.log.Warn("the local state is damaged and is rebuilt from the changelog", "stage", t.Stage, "partition", t.Partition, "error", err)
 		if err := state.RemoveDir(s.dir(t)); err != nil {
 			return nil, err
 		}
@@ -84,6 +83,22 @@ func (s *stores) prepare(ctx context.Context, adm *kadm.Client, t processors.Tas
 		}
 	}
 	return st, nil
+}
+
+// discard closes a damaged store and removes its files: the next take-over
+// rebuilds it. Nobody may use the store any more.
+func (s *stores) discard(t processors.TaskID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	st := s.open[t]
+	if st == nil {
+		return
+	}
+	delete(s.open, t)
+	s.engine.log.Warn("the local state is damaged and is rebuilt from the changelog", "stage", t.Stage, "partition", t.Partition)
+	if err := errors.Join(st.Close(), state.RemoveDir(s.dir(t))); err != nil {
+		s.engine.log.Debug("discard a damaged store", "error", err)
+	}
 }
 
 func (s *stores) close() {

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/IBM/sarama"
@@ -54,17 +56,28 @@ func (m *member) takeOver(ctx context.Context, handler sarama.ConsumerGroupHandl
 		return given, nil
 	}
 	started := time.Now()
+	// A pause outlives the session that made it.
+	m.client().ResumeFetchPartitions(map[string][]int32{m.stage.Input: partitions})
 	s, err := m.newSession(handler, partitions)
 	if err != nil {
 		return nil, err
 	}
+	// goka's part of the recovery runs under the session's own context.
+	release := context.AfterFunc(ctx, s.cancel)
 	offsets, err := s.recover(ctx)
+	if err == nil && !release() {
+		err = ctx.Err()
+	}
 	if err != nil {
 		s.abandon()
+		if errors.Is(err, state.ErrDamaged) {
+			s.discardStores()
+			err = &errReset{err}
+		}
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
 		}
-		if _, reset := errors.AsType[*errReset](err); !reset && !retriable(err) {
+		if _, reset := errors.AsType[*errReset](err); permanent(err) || (!reset && !retriable(err)) {
 			m.fail(fmt.Errorf("stage %s: take over partitions %v: %w", m.stage.Name, partitions, err))
 		}
 		return nil, err
@@ -81,17 +94,6 @@ func (m *member) takeOver(ctx context.Context, handler sarama.ConsumerGroupHandl
 	return out, nil
 }
 
-// retriable reports whether an error of the infrastructure is worth another try.
-func retriable(err error) bool {
-	if protocol, ok := errors.AsType[*kerr.Error](err); ok {
-		return protocol.Retriable || errors.Is(err, kerr.IllegalGeneration) || errors.Is(err, kerr.UnknownMemberID) ||
-			errors.Is(err, kerr.RebalanceInProgress) || errors.Is(err, kerr.FencedInstanceID) ||
-			errors.Is(err, kerr.InvalidProducerEpoch) || errors.Is(err, kerr.ProducerFenced) ||
-			errors.Is(err, kerr.InvalidProducerIDMapping)
-	}
-	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) || kgo.IsRetryableBrokerErr(err)
-}
-
 func (m *member) newSession(handler sarama.ConsumerGroupHandler, partitions []int32) (*session, error) {
 	e := m.engine
 	memberID, generation := m.client().GroupMetadata()
@@ -99,7 +101,7 @@ func (m *member) newSession(handler sarama.ConsumerGroupHandler, partitions []in
 		member: m, engine: e, handler: handler, memberID: memberID, generation: generation,
 		claims:          map[string][]int32{m.stage.Input: partitions},
 		transactionalID: m.transactionalID(generation),
-		tasks:           map[event.Partition]*task{}, handed: make(chan *handed, len(partitions)), room: make(chan struct{}),
+		tasks:           map[event.Partition]*task{}, handed: make(chan *handed, len(partitions)), changed: make(chan struct{}),
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	// Version 5 of TxnOffsetCommit adds the group to the transaction by itself,
@@ -111,7 +113,7 @@ func (m *member) newSession(handler sarama.ConsumerGroupHandler, partitions []in
 		kgo.TransactionalID(s.transactionalID), kgo.TransactionTimeout(transactionTimeout),
 		kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.MaxVersions(versions),
 		kgo.ProducerBatchCompression(kgo.Lz4Compression(), kgo.NoCompression()),
-		kgo.ProducerBatchMaxBytes(8<<20), kgo.MaxBufferedRecords(200_000), kgo.ProducerLinger(0),
+		kgo.ProducerBatchMaxBytes(int32(e.layout.largest)), kgo.MaxBufferedRecords(200_000), kgo.MaxBufferedBytes(64<<20), kgo.ProducerLinger(0),
 	)
 	return s, err
 }
@@ -156,8 +158,8 @@ func (s *session) recover(ctx context.Context) (map[event.Partition]event.Offset
 		s.tasks[id.Partition] = t
 	}
 	e.config.At("recovery.tables")
-	if err := s.handler.Setup(groupSession{s}); err != nil {
-		return nil, fmt.Errorf("recover the state: %w", err)
+	if err := s.recoverTables(ctx); err != nil {
+		return nil, err
 	}
 	offsets := map[event.Partition]event.Offset{}
 	for p, t := range s.tasks {
@@ -170,6 +172,26 @@ func (s *session) recover(ctx context.Context) (map[event.Partition]event.Offset
 	return offsets, s.adopt(ctx)
 }
 
+// recoverTables lets goka recover the tables. goka keeps only the text of what
+// went wrong, so the error itself is taken from where it was met.
+func (s *session) recoverTables(ctx context.Context) error {
+	err := s.handler.Setup(groupSession{s})
+	met := s.member.takeRecoveryError()
+	switch {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case err == nil && s.ctx.Err() != nil:
+		return &errReset{s.ctx.Err()} // goka takes a cancellation for success
+	case err == nil:
+		return nil
+	case met != nil && permanent(met):
+		return fmt.Errorf("recover the state: %w", met)
+	case met != nil:
+		return &errReset{fmt.Errorf("recover the state: %w", met)}
+	}
+	return fmt.Errorf("recover the state: %w", err)
+}
+
 // endOldTransactions ends what the old owners, and this member's own last
 // session, may have left open, and fences them. An unstable fetch shows whose
 // ids stand in the metadata even while a transaction is open.
@@ -178,10 +200,7 @@ func (m *member) endOldTransactions(ctx context.Context, partitions []int32) err
 	if err != nil {
 		return fmt.Errorf("fetch offsets: %w", err)
 	}
-	// A predecessor under this replica's own name may have died before its first
-	// transaction put its id into the metadata.
-	_, generation := m.client().GroupMetadata()
-	ids := map[string]bool{m.transactionalID(generation - 1): true}
+	ids := m.openTransactions(ctx)
 	m.mu.Lock()
 	if m.lastID != "" {
 		ids[m.lastID] = true
@@ -203,6 +222,31 @@ func (m *member) endOldTransactions(ctx context.Context, partitions []int32) err
 		}
 	}
 	return nil
+}
+
+// openTransactions lists the transactional ids of this stage's earlier
+// generations that have a transaction open: an owner that died in its first
+// transaction stands in no metadata yet. A broker that does not list them costs
+// time only: its timeout ends what is open.
+func (m *member) openTransactions(ctx context.Context) map[string]bool {
+	ids := map[string]bool{}
+	_, generation := m.client().GroupMetadata()
+	listed, err := kadm.NewClient(m.engine.client).ListTransactions(ctx, nil, []string{"Ongoing"})
+	if err != nil {
+		m.engine.log.Debug("list open transactions", "stage", m.stage.Name, "error", err)
+	}
+	prefix := m.engine.topology.Group(m.stage) + "."
+	for id := range listed {
+		rest, ours := strings.CutPrefix(id, prefix)
+		if !ours {
+			continue
+		}
+		g, err := strconv.ParseInt(rest[strings.LastIndexByte(rest, '.')+1:], 10, 32)
+		if err == nil && int32(g) < generation {
+			ids[id] = true
+		}
+	}
+	return ids
 }
 
 // fence calls InitProducerId on another's transactional id: it ends his open
@@ -274,6 +318,7 @@ func (t *task) restore(ctx context.Context, adm *kadm.Client, committed map[even
 	default:
 		return s.disagree(ctx, t, progress, known, offset, has)
 	}
+	progress.Offsets = map[string]event.Offset{stage.Input: offset}
 	t.start = offset
 	t.barrier = barrierState{epoch: progress.Epoch, offsets: progress.Offsets, progress: progress}
 	t.committed.Store(int64(progress.Epoch))
@@ -295,7 +340,7 @@ func (t *task) makeRunner(ctx context.Context, adm *kadm.Client, progress state.
 	}
 	t.runner = processors.NewRunner(processors.RunnerConfig{
 		Task: logic, Stage: stage, Epoch: progress.Epoch, Offsets: []event.Offset{t.start}, Upstream: upstream,
-		Log: s.engine.topology.Plan.Epoch.Clock == mapping.ClockLog, Started: wallClock(),
+		Log: s.engine.topology.Plan.Epoch.Clock == mapping.ClockLog, Started: wallClock(), LastStamp: progress.LastStamp,
 	})
 	t.answered.Store(int64(logic.Answered()))
 	return t.firstSlab(ctx, adm)
@@ -305,33 +350,21 @@ func (t *task) makeRunner(ctx context.Context, adm *kadm.Client, progress state.
 // its end delivers nothing that could say so.
 func (t *task) firstSlab(ctx context.Context, adm *kadm.Client) error {
 	input := t.session.member.stage.Input
+	b, err := partitionBounds(ctx, adm, input, t.id.Partition)
+	if err != nil {
+		return err
+	}
+	if t.start < b.start {
+		return &RetentionError{Topic: input, Partition: t.id.Partition, Committed: t.start, Start: b.start}
+	}
 	end, bounded := t.session.engine.layout.ends[input][int32(t.id.Partition)]
 	if !bounded {
-		b, err := partitionBounds(ctx, adm, input, t.id.Partition)
-		if err != nil {
-			return err
-		}
 		end = int64(b.stable)
 	}
 	if int64(t.start) >= end {
 		t.runner.Push(&processors.Slab{Next: t.start, AtEnd: true}, t.session.clock())
 	}
 	return nil
-}
-
-// DisagreementError says that a task's progress record and the committed
-// offsets do not belong to one barrier: its state cannot be trusted.
-type DisagreementError struct {
-	Task     processors.TaskID
-	Progress string
-	Offsets  string
-}
-
-// Error says what to do as well.
-func (e *DisagreementError) Error() string {
-	return fmt.Sprintf("stage %s, partition %s refuses to run: its progress record says %s, but the group's committed offset is %s; "+
-		"somebody reset the group's offsets or removed records of the changelog; start a new generation to rebuild from the input",
-		e.Task.Stage, e.Task.Partition, e.Progress, e.Offsets)
 }
 
 // disagree tells apart a session that is no longer current, which goes back to
@@ -381,9 +414,8 @@ func (s *session) adopt(ctx context.Context) error {
 	for n, tasks := range epochs {
 		acks := make([]ackJSON, 0, len(tasks))
 		for _, t := range tasks {
-			progress := t.barrier.progress
-			progress.Member = s.transactionalID
-			if err := c.progress(t, progress); err != nil {
+			t.barrier.progress.Member = s.transactionalID
+			if err := c.progress(t, t.barrier.progress); err != nil {
 				return c.abort(err)
 			}
 			acks = append(acks, ackOf(t.adoptedAck(), t.barrier.offsets))
@@ -396,7 +428,14 @@ func (s *session) adopt(ctx context.Context) error {
 		return err
 	}
 	for _, t := range s.tasks {
-		if err := t.store.Apply(&state.Batch{Position: c.positions[t.id.Partition]}); err != nil {
+		progress, err := t.barrier.progress.Encode()
+		if err != nil {
+			return err
+		}
+		if err := t.store.Apply(&state.Batch{
+			Changes:  []state.Change{{Key: []byte{state.KeyProgress}, Value: progress}},
+			Position: c.positions[t.id.Partition],
+		}); err != nil {
 			return err
 		}
 		s.engine.hub.commit(t.id, t.barrier.epoch)

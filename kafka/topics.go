@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"strconv"
 	"time"
 
 	"github.com/IBM/sarama"
@@ -29,6 +31,8 @@ type layout struct {
 	tasks   map[string]int32
 	results int32
 	cluster string
+	// largest is the size of the largest record that a source may hold.
+	largest int
 	// ends is where the input topics end for a run until the end, else nil.
 	ends map[string]map[int32]int64
 }
@@ -60,6 +64,10 @@ func (e *Engine) prepareTopics(ctx context.Context) error {
 		}
 		return partitions, createTopic(ctx, adm, topic, partitions, config)
 	}
+	if l.largest, err = largestRecord(ctx, adm, e.topology); err != nil {
+		return err
+	}
+	e.layout.largest = l.largest
 	if l.results, err = e.ensureOwn(&l, widest, ensure); err != nil {
 		return err
 	}
@@ -86,7 +94,7 @@ func (e *Engine) ensureOwn(l *layout, widest int32, ensure ensureTopic) (int32, 
 	} else if n != 1 {
 		return 0, fmt.Errorf("topic %s has %d partitions and must have one; somebody else made it: remove it", t.ControlTopic(), n)
 	}
-	if _, err := ensure(t.DeadLetterTopic(), 1, keep); err != nil {
+	if _, err := ensure(t.DeadLetterTopic(), 1, e.deadLetterConfig(keep)); err != nil {
 		return 0, err
 	}
 	results, err := ensure(t.ResultsTopic(), widest, keep)
@@ -112,6 +120,43 @@ func (e *Engine) ensureOwn(l *layout, widest int32, ensure ensureTopic) (int32, 
 		}
 	}
 	return results, nil
+}
+
+// deadLetterConfig makes room for the largest record of any source with what
+// is added to it, and takes timestamps as they are, however far off.
+func (e *Engine) deadLetterConfig(keep map[string]*string) map[string]*string {
+	out := maps.Clone(keep)
+	out["max.message.bytes"] = new(strconv.Itoa(e.layout.largest + deadLetterRoom))
+	out["message.timestamp.after.max.ms"] = new("9223372036854775807")
+	out["message.timestamp.before.max.ms"] = new("9223372036854775807")
+	return out
+}
+
+// deadLetterRoom is what a dead letter's own headers may take.
+const deadLetterRoom = 64 << 10
+
+// largestRecord is the greatest max.message.bytes of the sources, at least ten
+// megabytes.
+func largestRecord(ctx context.Context, adm *kadm.Client, t *processors.Topology) (int, error) {
+	var sources []string
+	for _, s := range t.Stages {
+		if s.Source() {
+			sources = append(sources, s.Input)
+		}
+	}
+	largest := 10 << 20
+	configs, err := adm.DescribeTopicConfigs(ctx, sources...)
+	if err != nil {
+		return 0, fmt.Errorf("read the configuration of the input topics: %w", err)
+	}
+	for _, c := range configs {
+		for _, v := range c.Configs {
+			if n, err := strconv.Atoi(v.MaybeValue()); err == nil && v.Key == "max.message.bytes" {
+				largest = max(largest, n)
+			}
+		}
+	}
+	return largest, nil
 }
 
 func createTopic(ctx context.Context, adm *kadm.Client, topic string, partitions int32, config map[string]*string) error {
@@ -164,7 +209,10 @@ type bounds struct{ start, stable, high event.Offset }
 func partitionBounds(ctx context.Context, adm *kadm.Client, topic string, p event.Partition) (b bounds, err error) {
 	find := func(list func(context.Context, ...string) (kadm.ListedOffsets, error)) event.Offset {
 		listed, e := list(ctx, topic)
-		if e = errors.Join(e, listed.Error()); e != nil {
+		if e == nil {
+			e = listed.Error()
+		}
+		if e != nil {
 			err = errors.Join(err, fmt.Errorf("list the offsets of %s: %w", topic, e))
 			return 0
 		}
@@ -183,8 +231,9 @@ func partitionBounds(ctx context.Context, adm *kadm.Client, topic string, p even
 // topicManager is goka's view of topics. It creates nothing: the engine has
 // made every topic before goka looks.
 type topicManager struct {
-	ctx context.Context //nolint:containedctx // goka's interface hands none in
-	adm *kadm.Client
+	ctx    context.Context //nolint:containedctx // goka's interface hands none in
+	member *member
+	adm    *kadm.Client
 }
 
 var _ goka.TopicManager = (*topicManager)(nil)
@@ -229,6 +278,7 @@ func (m *topicManager) Partitions(topic string) ([]int32, error) {
 // recovery rules demand.
 func (m *topicManager) GetOffset(topic string, partition int32, at int64) (int64, error) {
 	b, err := partitionBounds(m.ctx, m.adm, topic, event.Partition(partition))
+	m.member.metInRecovery(err)
 	if at == sarama.OffsetOldest {
 		return int64(b.start), err
 	}

@@ -119,7 +119,6 @@ func (t *aggregateTask) Feed(_ int, records []Record, _ Clock) (int, error) {
 		if err != nil {
 			return i, err
 		}
-		t.counters.Records++
 		if err := t.aggs[0].add(&c); err != nil {
 			return i, err
 		}

@@ -56,7 +56,7 @@ func (o *origin) append(dst []byte) []byte {
 
 func readOrigin(rd *wire.Reader) origin {
 	return origin{
-		tie: event.ReadTie(rd), partition: event.Partition(rd.Int()), offset: event.Offset(rd.Int()),
+		tie: event.ReadTie(rd), partition: event.Partition(rd.Int32()), offset: event.Offset(rd.Int()),
 		timestamp: event.EventTime(rd.Int()), lateness: rd.Int(), set: true,
 	}
 }
@@ -90,7 +90,7 @@ func decodePane(l *windows.Layout, b []byte) (*pane, error) {
 		return nil, fmt.Errorf("%w: pane version %d, this build knows %d", event.ErrVersion, b[0], paneVersion)
 	}
 	rd := wire.NewReader(b[1:])
-	p := &pane{version: uint32(rd.Uint()), origin: readOrigin(rd)}
+	p := &pane{version: rd.Uint32(), origin: readOrigin(rd)}
 	if err := rd.Err(); err != nil {
 		return nil, fmt.Errorf("%w: pane: %w", event.ErrCorrupt, err)
 	}

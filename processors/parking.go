@@ -192,16 +192,20 @@ func (k *parking) ask() []ReadBack {
 // restore reads the parked windows of a task from its state.
 func (k *parking) restore(r state.Reader, last uint64, find func(name string) *aggregator) error {
 	k.last = last
+	tails := map[*parkedWindow]*parkedWindow{} // the last of each chain by its head
 	return r.Scan(state.PrefixRange([]byte{state.KeyParked}), func(key, value []byte) (bool, error) {
 		p, err := decodeParked(key, value, find)
 		if err != nil {
 			return false, err
 		}
 		id := paneID{p.window, p.id}
-		k.add(p, p.agg.parked[id].last())
-		if p.agg.parked[id] == nil {
+		head := p.agg.parked[id]
+		k.add(p, tails[head])
+		if head == nil {
+			head = p
 			p.agg.parked[id] = p
 		}
+		tails[head] = p
 		return true, nil
 	})
 }

@@ -285,7 +285,13 @@ func (r *Runner) mark(input int, m *event.Marker) error {
 	if r.markers[input] == nil {
 		r.markers[input] = map[event.Partition]bool{}
 	}
+	if m.Stage != r.config.Stage.Upstream.Name {
+		return fmt.Errorf("%w: a marker of stage %q in the output of %q", event.ErrCorrupt, m.Stage, r.config.Stage.Upstream.Name)
+	}
 	for _, p := range m.Tasks {
+		if p < 0 || int32(p) >= r.config.Upstream {
+			return fmt.Errorf("%w: a marker names task %s of %d", event.ErrCorrupt, p, r.config.Upstream)
+		}
 		r.markers[input][p] = true
 	}
 	return nil

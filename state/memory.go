@@ -2,6 +2,7 @@ package state
 
 import (
 	"bytes"
+	"maps"
 	"slices"
 	"sync"
 
@@ -49,9 +50,11 @@ func (m *Memory) Scan(r Range, fn func(key, value []byte) (bool, error)) error {
 func (m *Memory) Apply(b *Batch) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if err := applyBatch((*memoryWriter)(m), b); err != nil {
+	next := &Memory{values: maps.Clone(m.values)}
+	if err := applyBatch((*memoryWriter)(next), b); err != nil {
 		return err
 	}
+	m.values = next.values
 	m.keys = m.keys[:0]
 	for k := range m.values {
 		m.keys = append(m.keys, k)

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/bloom"
@@ -31,6 +32,7 @@ type Identity struct {
 const (
 	identityVersion = 1
 	identityFile    = "STROM-TASK.json"
+	dataDir         = "db"
 )
 
 // ForeignError says that a state directory belongs to somebody else.
@@ -66,8 +68,8 @@ type Pebble struct {
 }
 
 // OpenPebble opens the store in dir, creating it if need be. A directory of
-// another task gives a *ForeignError. Files that Pebble finds corrupt give an
-// error that wraps event.ErrCorrupt: the caller wipes and rebuilds.
+// another task gives a *ForeignError, damaged files ErrDamaged: the caller
+// removes the directory and rebuilds.
 func OpenPebble(dir string, id Identity, o PebbleOptions) (*Pebble, error) {
 	if o.FS == nil {
 		o.FS = vfs.Default
@@ -88,24 +90,53 @@ func OpenPebble(dir string, id Identity, o PebbleOptions) (*Pebble, error) {
 		cache = pebble.NewCache(size)
 		defer cache.Unref()
 	}
-	opts := &pebble.Options{FS: o.FS, Cache: cache, Logger: quiet{}, MemTableSize: 16 << 20}
+	opts := &pebble.Options{
+		FS: o.FS, Cache: cache, Logger: quiet{}, MemTableSize: 16 << 20,
+		// Without this Pebble ends the process; damage comes back as the error
+		// of whoever reads it, and the store is rebuilt.
+		EventListener: &pebble.EventListener{DataCorruption: func(pebble.DataCorruptionInfo) {}},
+	}
 	for i := range opts.Levels {
 		opts.Levels[i].FilterPolicy = bloom.FilterPolicy(10)
 	}
-	db, err := pebble.Open(o.FS.PathJoin(dir, "db"), opts)
+	db, err := pebble.Open(o.FS.PathJoin(dir, dataDir), opts)
 	if err != nil {
-		if pebble.IsCorruptionError(err) {
-			return nil, fmt.Errorf("open state %s: %w: %w", dir, event.ErrCorrupt, err)
+		if passing(err) {
+			return nil, fmt.Errorf("open state %s: %w", dir, err)
 		}
-		return nil, fmt.Errorf("open state %s: %w", dir, err)
+		// Torn and missing files have many texts and no class of their own.
+		return nil, fmt.Errorf("open state %s: %w: %w", dir, ErrDamaged, err)
 	}
 	return &Pebble{db: db, dir: dir}, nil
+}
+
+// ErrDamaged says that the files of a local store are damaged. Nothing is lost:
+// the store is thrown away and rebuilt from the changelog. It is an
+// event.ErrCorrupt.
+var ErrDamaged = fmt.Errorf("damaged local state: %w", event.ErrCorrupt)
+
+// passing reports whether an error of opening says nothing of the files' content.
+func passing(err error) bool {
+	return errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EMFILE) ||
+		errors.Is(err, syscall.EAGAIN) || errors.Is(err, syscall.EACCES) || errors.Is(err, syscall.EIO) ||
+		errors.Is(err, syscall.EROFS)
+}
+
+// damage classes an error of a read or a write.
+func (p *Pebble) damage(doing string, err error) error {
+	if pebble.IsCorruptionError(err) {
+		return fmt.Errorf("%s state %s: %w: %w", doing, p.dir, ErrDamaged, err)
+	}
+	return fmt.Errorf("%s state %s: %w", doing, p.dir, err)
 }
 
 func checkIdentity(fsys vfs.FS, dir string, want Identity) error {
 	path := fsys.PathJoin(dir, identityFile)
 	raw, err := readAll(fsys, path)
 	if errors.Is(err, fs.ErrNotExist) {
+		if _, err := fsys.Stat(fsys.PathJoin(dir, dataDir)); err == nil {
+			return fmt.Errorf("%w: %s has data but no %s", ErrDamaged, dir, identityFile)
+		}
 		return writeIdentity(fsys, path, want)
 	}
 	if err != nil {
@@ -113,7 +144,7 @@ func checkIdentity(fsys vfs.FS, dir string, want Identity) error {
 	}
 	var have Identity
 	if err := json.Unmarshal(raw, &have); err != nil {
-		return fmt.Errorf("%w: %s is not readable (%w); remove the directory, the state is rebuilt from Kafka", event.ErrCorrupt, path, err)
+		return fmt.Errorf("%w: %s is not readable: %w", ErrDamaged, path, err)
 	}
 	if have != want {
 		return &ForeignError{Dir: dir, Want: want, Have: have}
@@ -147,12 +178,14 @@ func readAll(fsys vfs.FS, path string) ([]byte, error) {
 	return buf.Bytes(), err
 }
 
-// RemoveDir removes a state directory, so that the next opening rebuilds it.
+// RemoveDir removes what OpenPebble made in a directory, and nothing else, so
+// that the next opening begins anew.
 func RemoveDir(dir string) error {
-	if _, err := os.Stat(filepath.Join(dir, identityFile)); err != nil {
-		return fmt.Errorf("%s is no state directory: %w", dir, err)
+	err := os.RemoveAll(filepath.Join(dir, dataDir))
+	if rm := os.Remove(filepath.Join(dir, identityFile)); !errors.Is(rm, fs.ErrNotExist) {
+		err = errors.Join(err, rm)
 	}
-	return os.RemoveAll(dir)
+	return err
 }
 
 // Get implements Reader.
@@ -162,7 +195,7 @@ func (p *Pebble) Get(key []byte) ([]byte, bool, error) {
 		return nil, false, nil
 	}
 	if err != nil {
-		return nil, false, fmt.Errorf("read state %s: %w", p.dir, err)
+		return nil, false, p.damage("read", err)
 	}
 	out := bytes.Clone(v)
 	if out == nil {
@@ -173,17 +206,29 @@ func (p *Pebble) Get(key []byte) ([]byte, bool, error) {
 
 // Scan implements Reader.
 func (p *Pebble) Scan(r Range, fn func(key, value []byte) (bool, error)) (err error) {
-	it, err := p.db.NewIter(&pebble.IterOptions{LowerBound: r.From, UpperBound: r.To})
-	if err != nil {
-		return fmt.Errorf("scan state %s: %w", p.dir, err)
+	bounds := &pebble.IterOptions{UpperBound: r.To}
+	if len(r.From) > 0 {
+		bounds.LowerBound = r.From
 	}
-	defer func() { err = errors.Join(err, it.Close()) }()
+	it, err := p.db.NewIter(bounds)
+	if err != nil {
+		return p.damage("scan", err)
+	}
+	defer func() {
+		// Close repeats the error that ended the iteration.
+		if closeErr := it.Close(); err == nil && closeErr != nil {
+			err = p.damage("scan", closeErr)
+		}
+	}()
 	for ok := it.First(); ok; ok = it.Next() {
 		if more, err := fn(it.Key(), it.Value()); err != nil || !more {
 			return err
 		}
 	}
-	return it.Error()
+	if err := it.Error(); err != nil {
+		return p.damage("scan", err)
+	}
+	return nil
 }
 
 // Apply implements Store. It does not sync: Kafka is the truth, and the write
@@ -196,7 +241,7 @@ func (p *Pebble) Apply(b *Batch) error {
 		return err
 	}
 	if err := batch.Commit(pebble.NoSync); err != nil {
-		return fmt.Errorf("write state %s: %w", p.dir, err)
+		return p.damage("write", err)
 	}
 	return nil
 }

@@ -10,6 +10,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 )
 
 // ErrTruncated says that the input ended inside a value.
@@ -88,6 +89,38 @@ func (r *Reader) Int() int64 {
 	}
 	r.buf = r.buf[n:]
 	return v
+}
+
+// errRange says that a number does not fit where it stands.
+var errRange = errors.New("number out of range")
+
+// Bool reads a byte that is 0 or 1.
+func (r *Reader) Bool() bool {
+	b := r.Byte()
+	if b > 1 {
+		r.fail(errRange)
+	}
+	return b == 1
+}
+
+// Uint32 reads an unsigned varint of at most 32 bits.
+func (r *Reader) Uint32() uint32 {
+	v := r.Uint()
+	if v > math.MaxUint32 {
+		r.fail(errRange)
+		return 0
+	}
+	return uint32(v)
+}
+
+// Int32 reads a zigzag varint of at most 32 bits.
+func (r *Reader) Int32() int32 {
+	v := r.Int()
+	if v != int64(int32(v)) {
+		r.fail(errRange)
+		return 0
+	}
+	return int32(v)
 }
 
 // Bytes reads a byte string; the result aliases the input.

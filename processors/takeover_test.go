@@ -26,9 +26,8 @@ func (s *patientSink) Apply(n event.Epoch, at event.RecordedTime, rows []process
 	return s.dumbSink.Apply(n, at, rows)
 }
 
-// A halted partition must end a local run with the reason why. Under both
-// clocks barriers are announced for ever instead; under the log clock each
-// moves R a step on, beyond everything that is in the log.
+// A halted partition ends a local run with the reason why, under both clocks;
+// under the log clock it does not move R on, beyond everything in the log.
 func TestALocalRunEndsWhenAPartitionHalts(t *testing.T) {
 	for _, clock := range []string{"wall", "log, step: 20s"} {
 		t.Run(clock, func(t *testing.T) {
@@ -56,8 +55,8 @@ func logCoordinator(t *testing.T, untilEnd bool) (*processors.Coordinator, proce
 }
 
 // A task that is taken over acknowledges its last barrier again. It has asked
-// for its read-backs anew, so it says less than the first acknowledgement did;
-// nobody ever says more, as no notice carries it. The input never ends.
+// for its read-backs anew, so it says less than the first acknowledgement did:
+// what that one said stands.
 func TestATakenOverTaskDoesNotUnlearnItsAnswers(t *testing.T) {
 	c, p0, p1 := logCoordinator(t, true)
 	c.Restore(processors.Announcement{Epoch: 5, Recorded: 1_700_000_000_000_000, Watermarks: map[string]event.Watermark{}})
@@ -78,9 +77,8 @@ func TestATakenOverTaskDoesNotUnlearnItsAnswers(t *testing.T) {
 	}
 }
 
-// What was granted as idle must not depend on a takeover: the acknowledgement
-// of the new owner says nothing of it, so the watermark that this announcement
-// sets differs from that of a run without a crash.
+// What is granted as idle does not depend on a takeover: the acknowledgement of
+// the new owner says nothing of it, and the watermark is that of a calm run.
 func TestATakenOverTaskStaysIdle(t *testing.T) {
 	announced := func(takeOver bool) event.Watermark {
 		c, p0, p1 := logCoordinator(t, false)
@@ -124,8 +122,7 @@ objects:
 `
 
 // Under the log clock a partition is idle when the log's time has gone on for
-// idle_after since its last record. A restart forgets that record: the
-// partition is idle at the first barrier behind it.
+// idle_after since its last record, which a restart remembers.
 func TestARestartDoesNotMakeAPartitionIdle(t *testing.T) {
 	plan := parsePlan(t, idleSensors)
 	stage := processors.NewTopology(plan, 1).Stages[0]
@@ -146,7 +143,7 @@ func TestARestartDoesNotMakeAPartitionIdle(t *testing.T) {
 		runner.Push(&processors.Slab{Records: []processors.Record{r}, Next: 1, AtEnd: true}, processors.Clock{})
 		first := run(runner, processors.Barrier{Epoch: 1, Recorded: 1_700_000_020_000_000})
 		if restart {
-			config.Epoch, config.Offsets = 1, first.Offsets
+			config.Epoch, config.Offsets, config.LastStamp = 1, first.Offsets, first.LastStamp
 			runner = idleRunner(t, stage, config)
 			runner.Push(&processors.Slab{Next: 1, AtEnd: true}, processors.Clock{})
 		}
@@ -174,9 +171,8 @@ func stateAt(n event.Epoch) state.Progress {
 }
 
 // Between EndTxn and the store's batch the coordinator may announce the next
-// barrier: two epochs are then handed over and not in the store. The ids of the
-// older one are in no place that repeats looks at: its layer holds the packed
-// block only, and the map of the epoch before has been replaced.
+// barrier: two epochs are then handed over and not in the store. The ids of
+// both are known all the same.
 func TestAnIdIsKnownWhileItsEpochIsAppliedSlowly(t *testing.T) {
 	plan := parsePlan(t, orders)
 	view := state.NewView(state.NewMemory())

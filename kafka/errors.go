@@ -1,0 +1,114 @@
+package kafka
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/forge-platform/strom/event"
+	"github.com/forge-platform/strom/processors"
+	"github.com/forge-platform/strom/state"
+)
+
+// Errors are classed by what is to be done:
+//
+//	permanent   the engine stops: somebody must change something
+//	errReset    the session throws away what is in memory and joins again
+//	others      of the infrastructure: the same, with backoff
+
+// errReset ends a session that can go on only after everything in memory has
+// been thrown away.
+type errReset struct{ err error }
+
+func (e *errReset) Error() string { return "start again from Kafka: " + e.err.Error() }
+func (e *errReset) Unwrap() error { return e.err }
+
+// permanent reports whether an error comes again however often one tries.
+func permanent(err error) bool {
+	if errors.Is(err, state.ErrDamaged) {
+		return false // rebuilt
+	}
+	for _, class := range permanentErrors() {
+		if errors.Is(err, class) {
+			return true
+		}
+	}
+	_, retention := errors.AsType[*RetentionError](err)
+	_, missing := errors.AsType[*MissingTopicError](err)
+	_, disagrees := errors.AsType[*DisagreementError](err)
+	return retention || missing || disagrees
+}
+
+func permanentErrors() []error {
+	return []error{
+		event.ErrCorrupt, event.ErrVersion,
+		kerr.TopicAuthorizationFailed, kerr.GroupAuthorizationFailed, kerr.ClusterAuthorizationFailed,
+		kerr.TransactionalIDAuthorizationFailed, kerr.SaslAuthenticationFailed, kerr.UnsupportedSaslMechanism,
+		kerr.MessageTooLarge, kerr.RecordListTooLarge, kerr.InvalidTimestamp, kerr.InvalidRecord,
+		kerr.InvalidTopicException, kerr.UnsupportedVersion, kerr.UnsupportedForMessageFormat,
+		kerr.InvalidTransactionTimeout, kerr.PolicyViolation,
+	}
+}
+
+// retriable reports whether an error of the infrastructure is worth another try.
+func retriable(err error) bool {
+	if permanent(err) {
+		return false
+	}
+	if protocol, ok := errors.AsType[*kerr.Error](err); ok {
+		return protocol.Retriable || errors.Is(err, kerr.IllegalGeneration) || errors.Is(err, kerr.UnknownMemberID) ||
+			errors.Is(err, kerr.RebalanceInProgress) || errors.Is(err, kerr.FencedInstanceID) ||
+			errors.Is(err, kerr.InvalidProducerEpoch) || errors.Is(err, kerr.ProducerFenced) ||
+			errors.Is(err, kerr.InvalidProducerIDMapping)
+	}
+	_, lost := errors.AsType[*kgo.ErrGroupSession](err)
+	return lost || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) || kgo.IsRetryableBrokerErr(err)
+}
+
+// RetentionError says that the broker has deleted records which were not read yet.
+type RetentionError struct {
+	Topic            string
+	Partition        event.Partition
+	Committed, Start event.Offset
+}
+
+// Error says what to do as well.
+func (e *RetentionError) Error() string {
+	return fmt.Sprintf("%s/%s: the next record to read is at offset %s, but the broker's log now starts at %s: "+
+		"its retention has deleted records that were not read. Nothing is skipped silently: "+
+		"raise retention.ms of the topic, and start a new pipeline (or generation) to go on from what is left",
+		e.Topic, e.Partition, e.Committed, e.Start)
+}
+
+// DisagreementError says that a task's progress record and the committed
+// offsets do not belong to one barrier: its state cannot be trusted.
+type DisagreementError struct {
+	Task     processors.TaskID
+	Progress string
+	Offsets  string
+}
+
+// Error says what to do as well.
+func (e *DisagreementError) Error() string {
+	return fmt.Sprintf("stage %s, partition %s refuses to run: its progress record says %s, but the group's committed offset is %s; "+
+		"somebody reset the group's offsets, they have expired (offsets.retention.minutes) while the pipeline was away, "+
+		"or records of the changelog were removed; start a new generation to rebuild from the input",
+		e.Task.Stage, e.Task.Partition, e.Progress, e.Offsets)
+}
+
+// MappingError says that a pipeline runs under another mapping than before.
+type MappingError struct {
+	Pipeline   string
+	Have, Want string
+	Epoch      event.Epoch
+}
+
+// Error says what to do as well.
+func (e *MappingError) Error() string {
+	return fmt.Sprintf("pipeline %q has run under mapping version %s up to epoch %s, and this file is version %s; "+
+		"a changed mapping cannot take effect in place yet: give the file another pipeline name, or undo the change",
+		e.Pipeline, e.Have, e.Epoch, e.Want)
+}
