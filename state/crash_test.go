@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -317,10 +319,11 @@ func TestAnIdentityThatCannotBeReadIsCorrupt(t *testing.T) {
 	}
 }
 
-func TestRemoveDirRemovesStateDirectoriesOnly(t *testing.T) {
+func TestRemoveDirRemovesNothingOfOthers(t *testing.T) {
 	dir := t.TempDir()
-	if err := state.RemoveDir(dir); err == nil {
-		t.Error("a directory without an identity was removed")
+	others := filepath.Join(dir, "notes.txt")
+	if err := os.WriteFile(others, []byte("mine"), 0o600); err != nil {
+		t.Fatal(err)
 	}
 	s, err := state.OpenPebble(dir, identity(), state.PebbleOptions{})
 	if err != nil {
@@ -332,6 +335,9 @@ func TestRemoveDirRemovesStateDirectoriesOnly(t *testing.T) {
 	}
 	if err := state.RemoveDir(dir); err != nil {
 		t.Fatal(err)
+	}
+	if _, err := os.Stat(others); err != nil {
+		t.Errorf("a file of somebody else's is gone: %v", err)
 	}
 	if s, err = state.OpenPebble(dir, identity(), state.PebbleOptions{}); err != nil {
 		t.Fatal(err)
