@@ -7,4 +7,4 @@ import "embed"
 // Files holds each example's mapping and data, under the name of its directory.
 //
 //go:embed earthquakes/mapping.yaml earthquakes/quakes.ndjson
-var Files embed.FS //nolint:gochecknoglobals // go:embed needs a variable; it is read-only
+var Files embed.FS

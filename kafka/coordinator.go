@@ -9,6 +9,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/forge-platform/strom/event"
 	"github.com/forge-platform/strom/processors"
 )
 
@@ -20,7 +21,7 @@ func (e *Engine) runCoordinator(ctx context.Context) error {
 	lead := &leadership{engine: e, failed: make(chan error, 1)}
 	client, err := e.newClient(
 		kgo.ConsumerGroup(e.topology.CoordinatorGroup()), kgo.ConsumeTopics(topic),
-		kgo.DisableAutoCommit(), kgo.SessionTimeout(e.config.SessionTimeout), kgo.HeartbeatInterval(e.config.SessionTimeout/4),
+		kgo.DisableAutoCommit(), kgo.SessionTimeout(e.config.SessionTimeout), kgo.HeartbeatInterval(e.config.SessionTimeout/4), kgo.RebalanceTimeout(e.config.RebalanceTimeout),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtEnd()),
 		kgo.OnPartitionsAssigned(func(_ context.Context, _ *kgo.Client, p map[string][]int32) {
 			if len(p[topic]) > 0 {
@@ -131,7 +132,7 @@ func (e *Engine) lead(ctx context.Context) error {
 	defer log.close()
 	a := &announcer{
 		engine: e, producer: producer,
-		coordinator: processors.NewCoordinator(e.topology, e.layout.tasks, e.config.UntilEnd),
+		coordinator: processors.NewCoordinator(e.topology, e.layout.tasks, e.taskEnds()),
 		records:     make(chan []controlRecord), failed: make(chan error, 1),
 	}
 	reading, stop := context.WithCancel(ctx)
@@ -140,6 +141,28 @@ func (e *Engine) lead(ctx context.Context) error {
 	defer reader.Wait()
 	defer stop()
 	return a.run(ctx)
+}
+
+// taskEnds are the offsets at which a run until the end ends, nil for others.
+func (e *Engine) taskEnds() map[processors.TaskID]event.Offset {
+	if e.layout.ends == nil {
+		return nil
+	}
+	out := map[processors.TaskID]event.Offset{}
+	for _, s := range e.topology.Stages {
+		for p, end := range e.layout.ends[s.Input] {
+			out[processors.TaskID{Stage: s.Name, Partition: event.Partition(p)}] = event.Offset(end)
+		}
+	}
+	return out
+}
+
+// inputOf is the input topic of a stage by its name.
+func (e *Engine) inputOf(stage string) string {
+	if s := e.topology.Stage(stage); s != nil {
+		return s.Input
+	}
+	return ""
 }
 
 // announcer is the loop of a leading coordinator.
@@ -213,8 +236,11 @@ func (a *announcer) observe(recs []controlRecord) error {
 			}
 			a.coordinator.Restore(r.announcement())
 		case kindAck:
+			input := a.engine.inputOf(r.Stage)
 			for j := range r.Tasks {
-				a.coordinator.Acked(r.Tasks[j].ack(r))
+				ack := r.Tasks[j].ack(r)
+				ack.Offset = r.Tasks[j].Offsets[input]
+				a.coordinator.Acked(ack)
 			}
 		case kindNext:
 			for j := range r.Tasks {

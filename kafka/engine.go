@@ -34,6 +34,9 @@ type Config struct {
 	OpenOntology func(ctx context.Context, p ontology.Pipeline) (ontology.Store, error)
 	// SessionTimeout of the consumer groups; 0: 10 s.
 	SessionTimeout time.Duration
+	// RebalanceTimeout is how long a group waits for members that do not join
+	// again, at most; 0: 15 s. A member gives up its tasks well within that.
+	RebalanceTimeout time.Duration
 	// CacheBytes bounds the block cache shared by the stores; 0: 256 MiB.
 	CacheBytes int64
 	// QueueBytes bounds the records that wait in front of a task; 0: 32 MiB.
@@ -73,6 +76,9 @@ type Engine struct {
 func New(c Config) *Engine {
 	if c.SessionTimeout == 0 {
 		c.SessionTimeout = 10 * time.Second
+	}
+	if c.RebalanceTimeout == 0 {
+		c.RebalanceTimeout = 15 * time.Second
 	}
 	if c.CacheBytes == 0 {
 		c.CacheBytes = 256 << 20

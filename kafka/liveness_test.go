@@ -103,6 +103,17 @@ func within(t *testing.T, c kafka.Config, d time.Duration) error {
 	return err
 }
 
+// pause lets so much time pass: where the time itself is the case.
+func pause(t *testing.T, d time.Duration) {
+	t.Helper()
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-t.Context().Done():
+	}
+}
+
 // until runs an engine until so many events have been acknowledged.
 func until(t *testing.T, c kafka.Config, events int64) {
 	t.Helper()
@@ -231,15 +242,16 @@ func TestAStopBeforeTheFirstEpochIsHarmless(t *testing.T) {
 // the transaction all the same, and does not wait for its timeout.
 func TestADeathInTheFirstTransactionDoesNotHoldUpTheNextOwner(t *testing.T) {
 	c := &child{
+		pipeline: "earthquakes",
 		broker:   kafkatest.New(t, kafkatest.Topic("earthquakes", 1)),
 		postgres: pgtest.New(t), dataDir: t.TempDir(),
 	}
 	loadQuakes(t, c.broker.Brokers())
-	if !c.run(t, "adopt.offsets:1") {
+	if !c.run(t, "adopt.offsets:1", 0) {
 		t.Fatal("the point was not reached")
 	}
-	time.Sleep(3 * childSession)
-	if c.run(t, "") {
+	pause(t, 3*childSession) // the group notices the death
+	if c.run(t, "", 0) {
 		t.Fatal("the second run was killed")
 	}
 	compareQuakes(t, c.postgres)
@@ -340,7 +352,7 @@ func TestARepeatBetweenCommitAndApplyIsKnown(t *testing.T) {
 	var once atomic.Bool
 	c.At = func(point string) {
 		if point == "commit.ended" {
-			time.Sleep(time.Second) // a slow disk
+			pause(t, time.Second) // a slow disk
 		}
 	}
 	c.Observe = func(o kafka.Observation) {

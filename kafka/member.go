@@ -184,7 +184,7 @@ func (m *member) explain(ctx context.Context, err error) error {
 	topic.Topic = &m.stage.Input
 	req.Topics = append(req.Topics, topic)
 	resp, askErr := req.RequestWith(ctx, m.engine.client)
-	if askErr != nil || len(resp.Topics) != 1 || kerr.ErrorForCode(resp.Topics[0].ErrorCode) != kerr.UnknownTopicOrPartition {
+	if askErr != nil || len(resp.Topics) != 1 || !errors.Is(kerr.ErrorForCode(resp.Topics[0].ErrorCode), kerr.UnknownTopicOrPartition) {
 		return err
 	}
 	return &MissingTopicError{Stream: m.stage.Stream.Name, Topic: m.stage.Input}
@@ -207,7 +207,7 @@ func (m *member) incarnation(ctx context.Context, handler sarama.ConsumerGroupHa
 		kgo.Balancers(kgo.StickyBalancer()), kgo.DisableAutoCommit(), kgo.BlockRebalanceOnPoll(),
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.KeepControlRecords(),
 		kgo.ConsumeResetOffset(kgo.NoResetOffset()), kgo.SessionTimeout(e.config.SessionTimeout),
-		kgo.HeartbeatInterval(e.config.SessionTimeout/4), kgo.FetchMaxWait(200*time.Millisecond),
+		kgo.HeartbeatInterval(e.config.SessionTimeout/4), kgo.RebalanceTimeout(e.config.RebalanceTimeout), kgo.FetchMaxWait(200*time.Millisecond),
 		// franz-go waits for stable offsets before it calls AdjustFetchOffsetsFn,
 		// so what the old owners left open is ended before that.
 		kgo.OnPartitionsAssigned(func(ctx context.Context, _ *kgo.Client, p map[string][]int32) {

@@ -49,7 +49,7 @@ func (e *Engine) sinkOnce(ctx context.Context) error {
 	client, err := e.newClient(
 		kgo.ConsumerGroup(e.topology.SinkGroup()), kgo.ConsumeTopics(topic),
 		kgo.DisableAutoCommit(), kgo.BlockRebalanceOnPoll(), kgo.FetchIsolationLevel(kgo.ReadCommitted()),
-		kgo.SessionTimeout(e.config.SessionTimeout), kgo.HeartbeatInterval(e.config.SessionTimeout/4),
+		kgo.SessionTimeout(e.config.SessionTimeout), kgo.HeartbeatInterval(e.config.SessionTimeout/4), kgo.RebalanceTimeout(e.config.RebalanceTimeout),
 		kgo.ConsumeResetOffset(kgo.NoResetOffset()), kgo.FetchMaxWait(200*time.Millisecond),
 		kgo.AdjustFetchOffsetsFn(func(ctx context.Context, o map[string]map[int32]kgo.Offset) (map[string]map[int32]kgo.Offset, error) {
 			progress, err := e.store.Progress(ctx)

@@ -72,7 +72,10 @@ func ReadStatus(ctx context.Context, k mapping.Kafka, t *processors.Topology, lo
 	if err != nil {
 		return Status{}, err
 	}
-	return s, s.findEnds(ctx, adm)
+	if err := s.findEnds(ctx, adm); err != nil {
+		return Status{}, err
+	}
+	return s, nil
 }
 
 // readStatus reads as much of the log as it takes to hear of every task: the

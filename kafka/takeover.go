@@ -112,7 +112,7 @@ func (m *member) newSession(handler sarama.ConsumerGroupHandler, partitions []in
 	s.producer, err = e.newClient(
 		kgo.TransactionalID(s.transactionalID), kgo.TransactionTimeout(transactionTimeout),
 		kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.MaxVersions(versions),
-		kgo.ProducerBatchCompression(kgo.Lz4Compression(), kgo.NoCompression()),
+		kgo.ProducerBatchCompression(kgo.SnappyCompression(), kgo.NoCompression()),
 		kgo.ProducerBatchMaxBytes(int32(e.layout.largest)), kgo.MaxBufferedRecords(200_000), kgo.MaxBufferedBytes(64<<20), kgo.ProducerLinger(0),
 	)
 	return s, err
@@ -242,7 +242,7 @@ func (m *member) openTransactions(ctx context.Context) map[string]bool {
 			continue
 		}
 		g, err := strconv.ParseInt(rest[strings.LastIndexByte(rest, '.')+1:], 10, 32)
-		if err == nil && int32(g) < generation {
+		if err == nil && g < int64(generation) {
 			ids[id] = true
 		}
 	}

@@ -114,6 +114,19 @@ func meterData(seed uint64, n int) (records []*kgo.Record, want string) {
 	return records, strings.Join(lines, "\n")
 }
 
+// produceMeters produces records as a producer that partitions by key does.
+func produceMeters(t *testing.T, brokers []string, records []*kgo.Record) {
+	t.Helper()
+	client, err := kgo.NewClient(kgo.SeedBrokers(brokers...), kgo.RecordPartitioner(kgo.StickyKeyPartitioner(nil)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	if err := client.ProduceSync(t.Context(), records...).FirstErr(); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // believedCounts lists every count that the ontology believes now.
 func believedCounts(t *testing.T, url string) string {
 	t.Helper()

@@ -20,10 +20,13 @@ type Ack struct {
 	Epoch     event.Epoch
 	Watermark event.Watermark
 	Next      Next
-	Idle      bool
-	AtEnd     bool
-	Quiet     bool
-	Halted    string
+	// Offset is the next offset to read of a source task's input.
+	Offset event.Offset
+	Idle   bool
+	// AtEnd: the log held nothing more when this was said.
+	AtEnd  bool
+	Quiet  bool
+	Halted string
 	// Waiting is how many windows are parked, Answered the epoch, at most the
 	// acknowledged one, up to which all are answered.
 	Waiting  int
@@ -75,8 +78,10 @@ type Coordinator struct {
 	streams []*mapping.Stream
 	epoch   mapping.EpochSettings
 	mapping string
-	// UntilEnd ends the input when every source task has read all of it.
-	untilEnd bool
+	// ends, where not nil, are the offsets at which the input of the source
+	// tasks ends for this run. Offsets decide, not what a task said of its
+	// end: an acknowledgement may be of an earlier run.
+	ends map[TaskID]event.Offset
 
 	last    Announcement
 	acks    map[TaskID]Ack
@@ -84,11 +89,12 @@ type Coordinator struct {
 }
 
 // NewCoordinator returns a coordinator for the topology; partitions gives the
-// number of tasks of each stage by its name.
-func NewCoordinator(t *Topology, partitions map[string]int32, untilEnd bool) *Coordinator {
+// number of tasks of each stage by its name. A run until the end gives the
+// offsets at which the input of its source tasks ends; others give nil.
+func NewCoordinator(t *Topology, partitions map[string]int32, ends map[TaskID]event.Offset) *Coordinator {
 	c := &Coordinator{
 		sources: map[TaskID]*mapping.Stream{}, streams: t.Plan.Streams, epoch: t.Plan.Epoch,
-		mapping: t.Plan.Version, untilEnd: untilEnd, acks: map[TaskID]Ack{},
+		mapping: t.Plan.Version, ends: ends, acks: map[TaskID]Ack{},
 		last:    Announcement{Recorded: event.RecordedUnknown, Watermarks: map[string]event.Watermark{}},
 		stretch: t.Plan.Epoch.Interval,
 	}
@@ -248,10 +254,13 @@ func (c *Coordinator) stepOn() event.RecordedTime {
 	return event.RecordedTime(event.SaturatingAdd(int64(c.last.Recorded), c.epoch.Step.Microseconds()))
 }
 
+// readAll reports whether a source task has read what this run is to read.
+func (c *Coordinator) readAll(t TaskID) bool { return c.acks[t].Offset >= c.ends[t] }
+
 // Blocked names a halted task that keeps a run until the end from ending: all
 // else has been read.
 func (c *Coordinator) Blocked() (t TaskID, why string, blocked bool) {
-	if !c.untilEnd || len(c.Missing()) > 0 {
+	if c.ends == nil || len(c.Missing()) > 0 {
 		return t, "", false
 	}
 	for id := range c.sources {
@@ -259,7 +268,7 @@ func (c *Coordinator) Blocked() (t TaskID, why string, blocked bool) {
 		switch {
 		case a.Halted != "":
 			t, why, blocked = id, a.Halted, true
-		case !a.AtEnd:
+		case !c.readAll(id):
 			return t, "", false
 		}
 	}
@@ -328,7 +337,7 @@ func (c *Coordinator) hold() bool {
 // atEnd says that the input has ended: all of it has been read, and every late
 // event has its answer.
 func (c *Coordinator) atEnd() bool {
-	if !c.untilEnd {
+	if c.ends == nil {
 		return false
 	}
 	for _, t := range c.tasks {
@@ -336,7 +345,7 @@ func (c *Coordinator) atEnd() bool {
 		if a.Answered < c.last.Epoch {
 			return false
 		}
-		if _, source := c.sources[t]; source && (!a.AtEnd || a.Halted != "") {
+		if _, source := c.sources[t]; source && (!c.readAll(t) || a.Halted != "") {
 			return false
 		}
 	}

@@ -129,7 +129,7 @@ func (l *local) setUp() error {
 			}
 		}
 	}
-	l.coordinator = NewCoordinator(l.config.Topology, partitions, true)
+	l.coordinator = NewCoordinator(l.config.Topology, partitions, l.ends(partitions))
 	for _, s := range l.config.Topology.Stages {
 		for p := range partitions[s.Name] {
 			t, err := l.newTask(s, event.Partition(p), partitions)
@@ -148,6 +148,23 @@ func (l *local) setUp() error {
 		l.coordinator.Acked(Ack{Task: t.id, Watermark: event.WatermarkUnknown, Next: next, AtEnd: next.Known && next.None})
 	}
 	return nil
+}
+
+// ends counts the records of each source task.
+func (l *local) ends(partitions map[string]int32) map[TaskID]event.Offset {
+	out := map[TaskID]event.Offset{}
+	for _, s := range l.config.Topology.Stages {
+		if !s.Source() {
+			continue
+		}
+		for p := range partitions[s.Name] {
+			out[TaskID{s.Name, event.Partition(p)}] = 0
+		}
+		for _, r := range l.config.Streams[s.Stream.Name] {
+			out[TaskID{s.Name, r.Partition}]++
+		}
+	}
+	return out
 }
 
 func (l *local) newTask(s *Stage, p event.Partition, partitions map[string]int32) (*localTask, error) {

@@ -107,7 +107,7 @@ func (p *play) run(plan *mapping.Plan) string {
 			p.append("readings", event.Partition(n), r)
 		}
 	}
-	p.coordinator = NewCoordinator(p.topology, p.partitions, true)
+	p.coordinator = NewCoordinator(p.topology, p.partitions, p.script.ends(0))
 	for _, id := range p.coordinator.Tasks() {
 		t := &scripted{id: id, stage: p.topology.Stage(id.Stage), store: state.NewMemory()}
 		p.order = append(p.order, t)
@@ -159,7 +159,7 @@ func (p *play) fetchSome(t *scripted) {
 func (p *play) epoch() {
 	if p.chance("coordinator dies") {
 		last := p.coordinator.Last()
-		p.coordinator = NewCoordinator(p.topology, p.partitions, true)
+		p.coordinator = NewCoordinator(p.topology, p.partitions, p.script.ends(0))
 		p.coordinator.Restore(last)
 		for _, told := range p.control {
 			told(p.coordinator)

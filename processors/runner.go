@@ -49,7 +49,7 @@ type Reached struct {
 // epoch up to which the task's parked windows are answered by now.
 func (r *Reached) Ack(t TaskID, answered event.Epoch) Ack {
 	return Ack{
-		Task: t, Epoch: r.Barrier.Epoch, Watermark: r.Watermark, Next: r.Next, Idle: r.Idle, AtEnd: r.AtEnd,
+		Task: t, Epoch: r.Barrier.Epoch, Watermark: r.Watermark, Next: r.Next, Offset: r.Offsets[0], Idle: r.Idle, AtEnd: r.AtEnd,
 		Quiet: r.Quiet && r.Next.None, Halted: r.Halted, Waiting: r.Waiting, Answered: min(answered, r.Barrier.Epoch),
 		Counters: r.Counters,
 	}

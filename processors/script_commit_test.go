@@ -111,8 +111,31 @@ func (s *script) markBelow(t *scripted, r *Reached) error {
 }
 
 func (s *script) coordinate(d *datadriven.TestData) (string, error) {
-	s.coordinator = NewCoordinator(s.topology, s.partitions, d.HasArg("until-end"))
+	var ends map[TaskID]event.Offset
+	if d.HasArg("until-end") {
+		ends = s.ends(1)
+	}
+	s.coordinator = NewCoordinator(s.topology, s.partitions, ends)
 	return "", nil
+}
+
+// ends are where the logs of the source tasks end now; unseen is the end of a
+// topic that the script has not written to.
+func (s *script) ends(unseen event.Offset) map[TaskID]event.Offset {
+	out := map[TaskID]event.Offset{}
+	for _, g := range s.topology.Stages {
+		if !g.Source() {
+			continue
+		}
+		for p := range s.partitions[g.Name] {
+			end := event.Offset(len(s.logs[g.Input][event.Partition(p)]))
+			if len(s.logs[g.Input]) == 0 {
+				end = unseen
+			}
+			out[TaskID{g.Name, event.Partition(p)}] = end
+		}
+	}
+	return out
 }
 
 // ack acknowledges for a task that the script does not run.
@@ -132,6 +155,9 @@ func (s *script) ack(d *datadriven.TestData) (string, error) {
 			Task: id, Epoch: event.Epoch(number(d, "epoch")), Watermark: event.WatermarkUnknown, Next: nextArg(d),
 			Idle: d.HasArg("idle"), AtEnd: d.HasArg("at-end"), Quiet: d.HasArg("quiet"),
 			Waiting: int(number(d, "waiting")), Answered: event.Epoch(number(d, "epoch")),
+		}
+		if a.AtEnd {
+			a.Offset = 1
 		}
 		a.Halted, _ = arg(d, "halted")
 		if w, ok := arg(d, "W"); ok {

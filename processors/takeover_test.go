@@ -20,7 +20,8 @@ var errRunsAway = errors.New("the run does not end")
 
 // Apply implements processors.LocalSink.
 func (s *patientSink) Apply(n event.Epoch, at event.RecordedTime, rows []processors.LocalRow) error {
-	if s.epochs++; s.epochs > 1000 {
+	s.epochs++
+	if s.epochs > 1000 {
 		return fmt.Errorf("%w: epoch %s at %s", errRunsAway, n, at)
 	}
 	return s.dumbSink.Apply(n, at, rows)
@@ -50,8 +51,12 @@ func TestALocalRunEndsWhenAPartitionHalts(t *testing.T) {
 func logCoordinator(t *testing.T, untilEnd bool) (*processors.Coordinator, processors.TaskID, processors.TaskID) {
 	t.Helper()
 	plan := parsePlan(t, fmt.Sprintf(sensors, "log, step: 20s", "partitioned_by: key", 0, 0))
-	c := processors.NewCoordinator(processors.NewTopology(plan, 1), map[string]int32{"ingest.readings": 2}, untilEnd)
-	return c, processors.TaskID{Stage: "ingest.readings"}, processors.TaskID{Stage: "ingest.readings", Partition: 1}
+	p0, p1 := processors.TaskID{Stage: "ingest.readings"}, processors.TaskID{Stage: "ingest.readings", Partition: 1}
+	var ends map[processors.TaskID]event.Offset
+	if untilEnd {
+		ends = map[processors.TaskID]event.Offset{p0: 7, p1: 7}
+	}
+	return processors.NewCoordinator(processors.NewTopology(plan, 1), map[string]int32{"ingest.readings": 2}, ends), p0, p1
 }
 
 // A task that is taken over acknowledges its last barrier again. It has asked
@@ -62,10 +67,10 @@ func TestATakenOverTaskDoesNotUnlearnItsAnswers(t *testing.T) {
 	c.Restore(processors.Announcement{Epoch: 5, Recorded: 1_700_000_000_000_000, Watermarks: map[string]event.Watermark{}})
 	end := processors.Next{Known: true, None: true}
 	for _, task := range []processors.TaskID{p0, p1} {
-		c.Acked(processors.Ack{Task: task, Epoch: 5, Next: end, AtEnd: true, Answered: 5})
+		c.Acked(processors.Ack{Task: task, Epoch: 5, Next: end, Offset: 7, AtEnd: true, Answered: 5})
 	}
 	// The new owner: session.adopt, with a window parked in epoch 5.
-	c.Acked(processors.Ack{Task: p0, Epoch: 5, Next: end, AtEnd: true, Answered: 4, Waiting: 1})
+	c.Acked(processors.Ack{Task: p0, Epoch: 5, Next: end, Offset: 7, AtEnd: true, Answered: 4, Waiting: 1})
 	// The read-back is answered; the runner's next record has not changed.
 	c.Noticed(p0, 5, end, true)
 	a, ok := c.Next(0)
@@ -74,6 +79,20 @@ func TestATakenOverTaskDoesNotUnlearnItsAnswers(t *testing.T) {
 	}
 	if a.Granted != 5 || !a.End {
 		t.Errorf("granted %s, end %v; without the takeover 5 and true", a.Granted, a.End)
+	}
+}
+
+// What a task said of its end in an earlier run is no end for this one, which
+// was started when the log held more.
+func TestARunUntilTheEndReadsWhatCameSinceTheLastRun(t *testing.T) {
+	c, p0, p1 := logCoordinator(t, true)
+	c.Restore(processors.Announcement{Epoch: 5, Recorded: 1_700_000_000_000_000, Watermarks: map[string]event.Watermark{}})
+	end := processors.Next{Known: true, None: true}
+	for _, task := range []processors.TaskID{p0, p1} {
+		c.Acked(processors.Ack{Task: task, Epoch: 5, Next: end, Offset: 4, AtEnd: true, Answered: 5})
+	}
+	if a, ok := c.Next(0); ok {
+		t.Errorf("announced %+v before the input was read", a)
 	}
 }
 

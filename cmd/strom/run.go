@@ -1,0 +1,229 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sort"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/forge-platform/strom/cmd/strom/internal/datadir"
+	"github.com/forge-platform/strom/cmd/strom/internal/pipeline"
+	"github.com/forge-platform/strom/cmd/strom/internal/ui"
+	"github.com/forge-platform/strom/event"
+	"github.com/forge-platform/strom/mapping"
+	"github.com/forge-platform/strom/processors"
+)
+
+// defaultDataDir is where local state lies where --data-dir names no place.
+const defaultDataDir = ".strom"
+
+type runFlags struct {
+	connections
+	untilEnd         bool
+	dataDir, replica string
+}
+
+func (a *app) runCommand() *cobra.Command {
+	var f runFlags
+	c := &cobra.Command{
+		Use: "run MAPPING", Short: "Run a pipeline until it is stopped",
+		Long: `Run runs a pipeline against a Kafka and a PostgreSQL that are there. SIGINT or
+SIGTERM stops it: the epoch under way is committed first; a second signal stops
+at once, which loses nothing either (the epoch is read again).
+
+Several replicas of one pipeline share its partitions: start each with a
+--replica and a --data-dir of its own.
+
+A flag goes before its environment variable (STROM_BROKERS, STROM_POSTGRES),
+and that before the mapping. What a URL on the command line says, other users
+of the machine can see: give passwords by STROM_POSTGRES, PGPASSWORD or the
+mapping's {env: NAME} or {file: PATH}.`,
+		Args: arguments(1, 1),
+		RunE: func(c *cobra.Command, args []string) error {
+			a.talkative()
+			return a.run(c.Context(), args[0], f)
+		},
+	}
+	flags := c.Flags()
+	flags.BoolVar(&f.untilEnd, "until-end", false, "stop when all that the topics hold at the start has been read, and close every window")
+	flags.StringVar(&f.dataDir, "data-dir", defaultDataDir, "directory for local state, one for each pipeline and replica")
+	flags.StringVar(&f.replica, "replica", "1", "name of this process among the replicas of the pipeline")
+	addConnectionFlags(c, &f.connections)
+	return c
+}
+
+func addConnectionFlags(c *cobra.Command, f *connections) {
+	c.Flags().StringSliceVar(&f.brokers, "brokers", nil, "addresses of Kafka brokers, HOST:PORT,... (or STROM_BROKERS)")
+	addPostgresFlag(c, &f.postgres)
+}
+
+func addPostgresFlag(c *cobra.Command, to *string) {
+	c.Flags().StringVar(to, "postgres", "", "address of the ontology's database, postgres://... (or STROM_POSTGRES)")
+}
+
+func (a *app) run(ctx context.Context, path string, f runFlags) error {
+	plan, err := a.loadMapping(path)
+	if err != nil {
+		return err
+	}
+	f.fromEnv(a)
+	if err := f.into(plan); err != nil {
+		return err
+	}
+	dir, err := datadir.Claim(f.dataDir, plan.Pipeline)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = dir.Release() }() // nothing depends on it any more
+	return a.runPipeline(ctx, pipeline.Run{
+		Plan: plan, Kafka: plan.Kafka, Ontology: plan.Ontology, DataDir: dir.Path(), Replica: f.replica,
+		UntilEnd: f.untilEnd, Log: a.log,
+	})
+}
+
+// runPipeline runs a pipeline in the foreground: a live line while it runs, a
+// summary at its end.
+func (a *app) runPipeline(ctx context.Context, r pipeline.Run) error {
+	watch := pipeline.NewWatch()
+	r.Watch = watch
+	a.log.Info("the pipeline starts", "pipeline", r.Plan.Pipeline, "brokers", r.Kafka.Brokers, "data_dir", r.DataDir)
+	progress := a.progress(10 * time.Second)
+	stopped := make(chan struct{})
+	shown := make(chan struct{})
+	go func() {
+		defer close(shown)
+		a.showRun(ctx, watch, progress, stopped)
+	}()
+	err := r.Do(ctx)
+	close(stopped)
+	<-shown
+	if err != nil && !errors.Is(err, context.Canceled) {
+		return err
+	}
+	return a.printSummary(summarize(r.Plan, watch.Seen()))
+}
+
+// showRun shows how a run goes until it has stopped.
+func (a *app) showRun(ctx context.Context, watch *pipeline.Watch, progress *ui.Progress, stopped <-chan struct{}) {
+	tick := time.NewTicker(200 * time.Millisecond)
+	defer tick.Stop()
+	defer progress.Clear()
+	interrupted := ctx.Done()
+	rate := &rate{}
+	for {
+		select {
+		case <-stopped:
+			return
+		case <-interrupted:
+			interrupted = nil
+			progress.Clear()
+			fmt.Fprintln(a.stderr, "stopping: the epoch under way is being committed (a second signal stops at once)")
+		case <-tick.C:
+			seen := watch.Seen()
+			rate.add(seen)
+			progress.Show(func() string { return liveLine(seen, rate.perSecond()) })
+		}
+	}
+}
+
+// rate is the events per second over the last few seconds.
+type rate struct {
+	at     []time.Duration
+	events []int64
+}
+
+func (r *rate) add(s pipeline.Seen) {
+	const window = 25 // samples
+	r.at, r.events = append(r.at, s.Elapsed), append(r.events, s.Counters.Events)
+	if len(r.at) > window {
+		r.at, r.events = r.at[1:], r.events[1:]
+	}
+}
+
+func (r *rate) perSecond() int64 {
+	n := len(r.at)
+	if n < 2 || r.at[n-1] == r.at[0] {
+		return 0
+	}
+	return int64(float64(r.events[n-1]-r.events[0]) / (r.at[n-1] - r.at[0]).Seconds())
+}
+
+func liveLine(s pipeline.Seen, perSecond int64) string {
+	if s.Epoch == 0 {
+		return "starting: joining the groups, waiting for the first epoch"
+	}
+	line := fmt.Sprintf("epoch %s  recorded %s  %s events (%s/s)  %s on time, %s corrected, %s late", s.Epoch, s.Recorded,
+		ui.Count(s.Counters.Events), ui.Count(perSecond),
+		ui.Count(s.Counters.OnTime), ui.Count(s.Counters.Corrections), ui.Count(s.Counters.Late))
+	if n := s.Counters.DeadLetters; n > 0 {
+		line += "  " + ui.Number(n, "dead letter")
+	}
+	if s.Applied > 0 && s.Applied < s.Epoch-1 {
+		line += fmt.Sprintf("  ontology %s behind", ui.Number(int64(s.Epoch-s.Applied), "epoch"))
+	}
+	if len(s.Halted) > 0 {
+		line += "  " + ui.Number(len(s.Halted), "task") + " halted"
+	}
+	return line
+}
+
+// summary is what a run tells at its end. The counters count since the
+// pipeline began, not since this process did.
+type summary struct {
+	Pipeline    string            `json:"pipeline"`
+	Epoch       event.Epoch       `json:"epoch"`
+	Recorded    string            `json:"recorded,omitempty"`
+	Records     int64             `json:"records"`
+	Events      int64             `json:"events"`
+	OnTime      int64             `json:"on_time"`
+	Corrections int64             `json:"corrections"`
+	Late        int64             `json:"late_corrections"`
+	Repeats     int64             `json:"repeats"`
+	DeadLetters int64             `json:"dead_letters"`
+	Watermarks  map[string]string `json:"watermarks"`
+	Halted      []string          `json:"halted,omitempty"`
+	Seconds     float64           `json:"seconds"`
+}
+
+func summarize(p *mapping.Plan, s pipeline.Seen) summary {
+	out := summary{
+		Pipeline: p.Pipeline, Epoch: s.Epoch, Records: s.Counters.Records, Events: s.Counters.Events,
+		OnTime: s.Counters.OnTime, Corrections: s.Counters.Corrections, Late: s.Counters.Late,
+		Repeats: s.Counters.Repeats, DeadLetters: s.Counters.DeadLetters,
+		Watermarks: map[string]string{}, Seconds: float64(s.Elapsed.Round(time.Millisecond).Milliseconds()) / 1000,
+	}
+	if s.Epoch > 0 {
+		out.Recorded = s.Recorded.String()
+	}
+	for stream, w := range s.Watermarks {
+		out.Watermarks[stream] = w.String()
+	}
+	for t, why := range s.Halted {
+		out.Halted = append(out.Halted, fmt.Sprintf("%s/%s: %s", t.Stage, t.Partition, why))
+	}
+	sort.Strings(out.Halted)
+	return out
+}
+
+// countersText says what became of events.
+func countersText(c *processors.Counters) string {
+	return fmt.Sprintf("%s on time, %s, %s, %s, %s", ui.Count(c.OnTime), ui.Number(c.Corrections, "correction"),
+		ui.Number(c.Late, "late correction"), ui.Number(c.Repeats, "repeat"), ui.Number(c.DeadLetters, "dead letter"))
+}
+
+func (a *app) printSummary(s summary) error {
+	if a.json() {
+		return a.printJSON(s)
+	}
+	fmt.Fprintf(a.stdout, "pipeline %s stopped at epoch %s after %.1f s\n", s.Pipeline, s.Epoch, s.Seconds)
+	fmt.Fprintf(a.stdout, "since it began: %s: %s\n", ui.Number(s.Events, "event"), countersText(&processors.Counters{
+		OnTime: s.OnTime, Corrections: s.Corrections, Late: s.Late, Repeats: s.Repeats, DeadLetters: s.DeadLetters,
+	}))
+	for _, h := range s.Halted {
+		fmt.Fprintf(a.stdout, "halted: %s\n", ui.Printable(h))
+	}
+	return nil
+}
