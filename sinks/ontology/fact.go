@@ -81,7 +81,8 @@ type placeJSON struct {
 	Topic     string `json:"topic"`
 	Partition int32  `json:"partition"`
 	Offset    int64  `json:"offset"`
-	Timestamp string `json:"timestamp"`
+	// Timestamp is null for a record that had none (strom try).
+	Timestamp *string `json:"timestamp"`
 }
 
 type tieJSON struct {
@@ -128,8 +129,11 @@ func (f *Fact) json() factJSON {
 		Pipeline: f.Pipeline, KeyID: f.KeyID,
 		Place: placeJSON{
 			Topic: f.Place.Topic, Partition: int32(f.Place.Partition),
-			Offset: int64(f.Place.Offset), Timestamp: f.Place.Timestamp.String(),
+			Offset: int64(f.Place.Offset),
 		},
+	}
+	if f.Place.Timestamp != event.OpenEnd {
+		j.Place.Timestamp = new(f.Place.Timestamp.String())
 	}
 	if !f.Value.Null {
 		j.Value = &f.Value.Text
