@@ -2,7 +2,6 @@ package state
 
 import (
 	"bytes"
-	"maps"
 	"slices"
 	"sync"
 
@@ -12,10 +11,11 @@ import (
 // Memory is a Store in memory: for `strom try`, the simulator and tests.
 // It is safe for concurrent use.
 type Memory struct {
-	mu sync.RWMutex // guards the fields below
-	// keys are sorted; values has exactly these keys.
-	keys   []string
+	mu     sync.Mutex // guards the fields below
 	values map[string][]byte
+	// keys are those of values, sorted, unless stale.
+	keys  []string
+	stale bool
 }
 
 // NewMemory returns an empty store.
@@ -23,21 +23,21 @@ func NewMemory() *Memory { return &Memory{values: map[string][]byte{}} }
 
 // Get implements Reader.
 func (m *Memory) Get(key []byte) ([]byte, bool, error) {
-	m.mu.RLock()
-	defer m.mu.RUnlock()
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	v, ok := m.values[string(key)]
 	return bytes.Clone(v), ok, nil
 }
 
 // Scan implements Reader; fn may read the store.
 func (m *Memory) Scan(r Range, fn func(key, value []byte) (bool, error)) error {
-	m.mu.RLock()
-	i, _ := slices.BinarySearch(m.keys, string(r.From))
-	found := []Change{}
-	for ; i < len(m.keys) && r.Contains([]byte(m.keys[i])); i++ {
-		found = append(found, Change{Key: []byte(m.keys[i]), Value: m.values[m.keys[i]]})
+	m.mu.Lock()
+	keys := slices.Clone(m.inRange(r))
+	found := make([]Change, len(keys))
+	for i, k := range keys {
+		found[i] = Change{Key: []byte(k), Value: m.values[k]}
 	}
-	m.mu.RUnlock()
+	m.mu.Unlock()
 	for _, c := range found {
 		if more, err := fn(c.Key, c.Value); err != nil || !more {
 			return err
@@ -46,20 +46,36 @@ func (m *Memory) Scan(r Range, fn func(key, value []byte) (bool, error)) error {
 	return nil
 }
 
+// inRange gives the keys of the range; the caller holds mu.
+func (m *Memory) inRange(r Range) []string {
+	if m.stale {
+		m.keys = m.keys[:0]
+		for k := range m.values {
+			m.keys = append(m.keys, k)
+		}
+		slices.Sort(m.keys)
+		m.stale = false
+	}
+	from, _ := slices.BinarySearch(m.keys, string(r.From))
+	to := len(m.keys)
+	if r.To != nil {
+		to, _ = slices.BinarySearch(m.keys, string(r.To))
+	}
+	return m.keys[from:max(from, to)]
+}
+
 // Apply implements Store.
 func (m *Memory) Apply(b *Batch) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	next := &Memory{values: maps.Clone(m.values)}
-	if err := applyBatch((*memoryWriter)(next), b); err != nil {
+	// Nothing is applied before all of it is known to be right.
+	var edits memoryEdits
+	if err := applyBatch(&edits, b); err != nil {
 		return err
 	}
-	m.values = next.values
-	m.keys = m.keys[:0]
-	for k := range m.values {
-		m.keys = append(m.keys, k)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, edit := range edits {
+		edit(m)
 	}
-	slices.Sort(m.keys)
 	return nil
 }
 
@@ -73,30 +89,44 @@ func (m *Memory) Position() (event.Offset, error) {
 func (m *Memory) Wipe() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.keys, m.values = nil, map[string][]byte{}
+	m.keys, m.values, m.stale = nil, map[string][]byte{}, false
 	return nil
 }
 
 // Close implements Store.
 func (m *Memory) Close() error { return nil }
 
-type memoryWriter Memory
+// memoryEdits is a batch as edits, each to be made under the store's mutex.
+type memoryEdits []func(m *Memory)
 
-func (w *memoryWriter) set(key, value []byte) error {
-	w.values[string(key)] = bytes.Clone(value)
-	return nil
-}
-
-func (w *memoryWriter) remove(key []byte) error {
-	delete(w.values, string(key))
-	return nil
-}
-
-func (w *memoryWriter) removeRange(r Range) error {
-	for k := range w.values {
-		if r.Contains([]byte(k)) {
-			delete(w.values, k)
+func (e *memoryEdits) set(key, value []byte) error {
+	k, v := string(key), bytes.Clone(value)
+	*e = append(*e, func(m *Memory) {
+		if _, known := m.values[k]; !known {
+			m.stale = true
 		}
-	}
+		m.values[k] = v
+	})
+	return nil
+}
+
+func (e *memoryEdits) remove(key []byte) error {
+	k := string(key)
+	*e = append(*e, func(m *Memory) {
+		if _, known := m.values[k]; known {
+			m.stale = true
+			delete(m.values, k)
+		}
+	})
+	return nil
+}
+
+func (e *memoryEdits) removeRange(r Range) error {
+	*e = append(*e, func(m *Memory) {
+		for _, k := range m.inRange(r) {
+			delete(m.values, k)
+			m.stale = true
+		}
+	})
 	return nil
 }
