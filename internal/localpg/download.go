@@ -55,7 +55,7 @@ func download(ctx context.Context, o Options, f finder, major int) (installation
 	dir := filepath.Join(cache, "postgresql-"+string(version))
 	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
 		fmt.Fprintf(o.Log, "downloading PostgreSQL %s to %s (about 15 MB, once)\n", version, dir)
-		if err := fetchInto(ctx, dir, version, mavenCentral); err != nil {
+		if err := fetchInto(ctx, dir, version, ""); err != nil {
 			return installation{}, err
 		}
 	}
@@ -81,8 +81,6 @@ func cacheDir(o Options) (string, error) {
 	}
 	return filepath.Join(dir, "strom"), nil
 }
-
-const mavenCentral = "https://repo1.maven.org/maven2"
 
 // fetchInto makes dir whole or not at all: it fetches beside it and moves it into
 // place. One process fetches at a time; the others find the result.
@@ -126,7 +124,8 @@ func fetchInto(ctx context.Context, dir string, version embeddedpostgres.Postgre
 // not supervised, always on TCP. Its steps are: download, unpack, make the runtime
 // directory, initdb, start. We name a runtime directory that cannot be made (below
 // a dangling link), so that it ends after unpacking, before it runs anything.
-// Whether it worked shows in the files, not in the error.
+// Whether it worked shows in the files, not in the error. An empty repository is
+// the library's own.
 func fetch(ctx context.Context, staging, unpacked string, version embeddedpostgres.PostgresVersion, repository string) error {
 	port, err := freePort(ctx)
 	if err != nil {
@@ -137,14 +136,17 @@ func fetch(ctx context.Context, staging, unpacked string, version embeddedpostgr
 		return err
 	}
 	leftovers := loggerFiles()
-	pg := embeddedpostgres.NewDatabase(embeddedpostgres.DefaultConfig().
+	config := embeddedpostgres.DefaultConfig()
+	if repository != "" {
+		config = config.BinaryRepositoryURL(repository)
+	}
+	pg := embeddedpostgres.NewDatabase(config.
 		Version(version).
 		Port(port).
 		CachePath(filepath.Join(staging, "archive")).
 		BinariesPath(unpacked).
 		RuntimePath(filepath.Join(link, "runtime")).
 		DataPath(filepath.Join(link, "data")).
-		BinaryRepositoryURL(repository).
 		StartTimeout(time.Second).
 		Logger(io.Discard))
 	err = pg.Start()
