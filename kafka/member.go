@@ -93,8 +93,11 @@ func (m *member) run(ctx context.Context) error {
 	err = proc.Run(ctx)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.fatal != nil {
+	switch {
+	case m.fatal != nil:
 		return m.fatal
+	case ctx.Err() != nil:
+		return ctx.Err() // whatever goka makes of being stopped
 	}
 	return err
 }
