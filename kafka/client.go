@@ -102,6 +102,26 @@ func (e *Engine) newClient(opts ...kgo.Opt) (*kgo.Client, error) {
 	return kgo.NewClient(append(base, opts...)...)
 }
 
+// leavePatience bounds how long the end of a client may take: with the broker
+// away it would wait for it.
+const leavePatience = 3 * time.Second
+
+// leave leaves the client's group, if it has one, and closes it.
+func (e *Engine) leave(client *kgo.Client) {
+	closed := make(chan struct{})
+	go func() {
+		defer close(closed)
+		client.CloseAllowingRebalance()
+	}()
+	timer := time.NewTimer(leavePatience)
+	defer timer.Stop()
+	select {
+	case <-closed:
+	case <-timer.C:
+		e.log.Info("left a group without the broker's answer: it notices by itself")
+	}
+}
+
 // connect makes the engine's plain client and makes sure that a broker answers.
 func (e *Engine) connect(ctx context.Context) error {
 	client, err := e.newClient(kgo.RecordPartitioner(kgo.ManualPartitioner()))

@@ -468,6 +468,8 @@ func (c *commit) end() error {
 	// outcome where waiting a little would have told it.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.ctx), transactionTimeout)
 	defer cancel()
+	release := context.AfterFunc(c.ctx, func() { time.AfterFunc(revokePatience, cancel) })
+	defer release()
 	if err := p.EndTransaction(ctx, kgo.TryCommit); err != nil {
 		return &errReset{fmt.Errorf("the outcome of the transaction is not known: %w", err)}
 	}

@@ -20,7 +20,7 @@ func (e *Engine) runCoordinator(ctx context.Context) error {
 	topic := e.topology.ControlTopic()
 	lead := &leadership{engine: e, failed: make(chan error, 1)}
 	client, err := e.newClient(
-		kgo.ConsumerGroup(e.topology.CoordinatorGroup()), kgo.ConsumeTopics(topic),
+		kgo.ConsumerGroup(e.topology.CoordinatorGroup()), kgo.ConsumeTopics(topic), kgo.Balancers(kgo.StickyBalancer()),
 		kgo.DisableAutoCommit(), kgo.SessionTimeout(e.config.SessionTimeout), kgo.HeartbeatInterval(e.config.SessionTimeout/4), kgo.RebalanceTimeout(e.config.RebalanceTimeout),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtEnd()),
 		kgo.OnPartitionsAssigned(func(_ context.Context, _ *kgo.Client, p map[string][]int32) {
@@ -28,13 +28,13 @@ func (e *Engine) runCoordinator(ctx context.Context) error {
 				lead.begin(ctx)
 			}
 		}),
-		kgo.OnPartitionsRevoked(func(context.Context, *kgo.Client, map[string][]int32) { lead.end() }),
-		kgo.OnPartitionsLost(func(context.Context, *kgo.Client, map[string][]int32) { lead.end() }),
+		kgo.OnPartitionsRevoked(func(_ context.Context, _ *kgo.Client, p map[string][]int32) { lead.lost(p[topic]) }),
+		kgo.OnPartitionsLost(func(_ context.Context, _ *kgo.Client, p map[string][]int32) { lead.lost(p[topic]) }),
 	)
 	if err != nil {
 		return err
 	}
-	defer client.Close()
+	defer e.leave(client)
 	defer lead.end()
 	// Only the assignment matters; the leader reads the topic by itself.
 	client.PauseFetchTopics(topic)
@@ -79,6 +79,13 @@ func (l *leadership) begin(ctx context.Context) {
 	l.work.Go(func() { l.run(ctx) })
 }
 
+// lost ends the leadership if the partition is among those that are gone.
+func (l *leadership) lost(partitions []int32) {
+	if len(partitions) > 0 {
+		l.end()
+	}
+}
+
 func (l *leadership) end() {
 	l.mu.Lock()
 	cancel := l.cancel
@@ -121,7 +128,13 @@ func (e *Engine) lead(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer producer.Close()
+	// A producer whose broker does not answer is freed by nothing but this.
+	release := context.AfterFunc(ctx, producer.Close)
+	defer func() {
+		if release() {
+			producer.Close()
+		}
+	}()
 	if _, _, err := producer.ProducerID(ctx); err != nil {
 		return fmt.Errorf("%w: %w", errAgain, err)
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -25,7 +26,8 @@ type Config struct {
 	// DataDir holds the local state of this replica's tasks.
 	DataDir string
 	// Replica names this process among those of the pipeline; it stands in
-	// transactional ids and client ids. Two living replicas never share one.
+	// transactional ids. Two living replicas never share one; empty: a name
+	// that nobody else has.
 	Replica string
 	// UntilEnd ends the run when everything that the input topics held at the
 	// start has been read, and every window has closed.
@@ -87,7 +89,7 @@ func New(c Config) *Engine {
 		c.QueueBytes = 32 << 20
 	}
 	if c.Replica == "" {
-		c.Replica = "1"
+		c.Replica = fmt.Sprintf("r%08x", rand.Uint32())
 	}
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)

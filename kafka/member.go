@@ -235,7 +235,7 @@ func (m *member) incarnation(ctx context.Context, handler sarama.ConsumerGroupHa
 	m.setClient(client)
 	err = m.poll(poll, client)
 	m.endSession(ctx.Err() != nil)
-	client.CloseAllowingRebalance()
+	e.leave(client)
 	if cause := context.Cause(poll); cause != nil && ctx.Err() == nil {
 		return cause
 	}

@@ -395,7 +395,7 @@ func (s *session) end(planned bool) {
 		s.engine.log.Debug("goka cleans up", "stage", s.member.stage.Name, "error", err)
 	}
 	s.member.items.purge()
-	s.producer.Close()
+	s.engine.leave(s.producer)
 	if errors.Is(s.broken(), state.ErrDamaged) {
 		s.discardStores()
 	}

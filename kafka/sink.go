@@ -46,8 +46,15 @@ func (e *Engine) sinkOnce(ctx context.Context) error {
 	topic := e.topology.ResultsTopic()
 	var mu sync.Mutex // guards parts
 	parts := map[event.Partition]*sinkPartition{}
+	gone := func(_ context.Context, _ *kgo.Client, gone map[string][]int32) {
+		mu.Lock()
+		defer mu.Unlock()
+		for _, p := range gone[topic] {
+			delete(parts, event.Partition(p))
+		}
+	}
 	client, err := e.newClient(
-		kgo.ConsumerGroup(e.topology.SinkGroup()), kgo.ConsumeTopics(topic),
+		kgo.ConsumerGroup(e.topology.SinkGroup()), kgo.ConsumeTopics(topic), kgo.Balancers(kgo.StickyBalancer()),
 		kgo.DisableAutoCommit(), kgo.BlockRebalanceOnPoll(), kgo.FetchIsolationLevel(kgo.ReadCommitted()),
 		kgo.SessionTimeout(e.config.SessionTimeout), kgo.HeartbeatInterval(e.config.SessionTimeout/4), kgo.RebalanceTimeout(e.config.RebalanceTimeout),
 		kgo.ConsumeResetOffset(kgo.NoResetOffset()), kgo.FetchMaxWait(200*time.Millisecond),
@@ -65,18 +72,12 @@ func (e *Engine) sinkOnce(ctx context.Context) error {
 			}
 			return o, nil
 		}),
-		kgo.OnPartitionsRevoked(func(_ context.Context, _ *kgo.Client, gone map[string][]int32) {
-			mu.Lock()
-			defer mu.Unlock()
-			for _, p := range gone[topic] {
-				delete(parts, event.Partition(p))
-			}
-		}),
+		kgo.OnPartitionsRevoked(gone), kgo.OnPartitionsLost(gone),
 	)
 	if err != nil {
 		return err
 	}
-	defer client.CloseAllowingRebalance()
+	defer e.leave(client)
 	for {
 		fetches := client.PollRecords(ctx, sinkChunk)
 		if err := fetchError(ctx, fetches); err != nil {

@@ -130,7 +130,7 @@ func (s *session) abandon() {
 		s.engine.log.Debug("goka cleans up", "stage", s.member.stage.Name, "error", err)
 	}
 	s.member.items.purge()
-	s.producer.Close()
+	s.engine.leave(s.producer)
 }
 
 // recover brings the tasks to their last committed barrier and returns where
