@@ -81,7 +81,7 @@ func test(n node, f formats.Fields) (bool, *evalError) {
 	case v.Missing():
 		return false, nil
 	case v.Type != event.ScalarBool:
-		return false, evalFault("a condition must be true or false, this is a %s", v.Type)
+		return false, evalFault("a condition must be true or false, this is %s", aType(v.Type))
 	}
 	return v.Bool, nil
 }

@@ -23,7 +23,7 @@ func (n textNode) eval(f formats.Fields) (event.Scalar, *evalError) {
 	case err != nil || v.Missing():
 		return v, err
 	case v.Type != event.ScalarText:
-		return event.Scalar{}, evalFault("%s wants a text, this is a %s", n.name, v.Type)
+		return event.Scalar{}, evalFault("%s wants a text, this is %s", n.name, aType(v.Type))
 	}
 	return n.apply(v.Text), nil
 }
@@ -68,7 +68,7 @@ func (n toNumberNode) eval(f formats.Fields) (event.Scalar, *evalError) {
 	case err != nil || v.Missing() || v.Type == event.ScalarNumber:
 		return v, err
 	case v.Type != event.ScalarText:
-		return event.Scalar{}, evalFault("number wants a text, this is a %s", v.Type)
+		return event.Scalar{}, evalFault("number wants a text, this is %s", aType(v.Type))
 	}
 	d, bad := event.ParseDecimal(v.Text)
 	if bad != nil {
@@ -98,7 +98,7 @@ func (n matchNode) test(f formats.Fields) (bool, *evalError) {
 	case a.Missing() || b.Missing():
 		return false, nil
 	case a.Type != event.ScalarText || b.Type != event.ScalarText:
-		return false, evalFault("%s wants two texts, these are a %s and a %s", n.op, a.Type, b.Type)
+		return false, evalFault("%s wants two texts, these are %s and %s", n.op, aType(a.Type), aType(b.Type))
 	}
 	switch n.op {
 	case "startsWith":
@@ -124,7 +124,7 @@ func (n patternNode) test(f formats.Fields) (bool, *evalError) {
 	case err != nil || v.Missing():
 		return false, err
 	case v.Type != event.ScalarText:
-		return false, evalFault("matches wants a text, this is a %s", v.Type)
+		return false, evalFault("matches wants a text, this is %s", aType(v.Type))
 	}
 	return n.pattern.MatchString(v.Text), nil
 }
@@ -144,7 +144,7 @@ func (n pieceNode) eval(f formats.Fields) (event.Scalar, *evalError) {
 	case err != nil || v.Missing():
 		return v, err
 	case v.Type != event.ScalarText:
-		return event.Scalar{}, evalFault("split wants a text, this is a %s", v.Type)
+		return event.Scalar{}, evalFault("split wants a text, this is %s", aType(v.Type))
 	case n.last:
 		if at := strings.LastIndex(v.Text, n.sep); at >= 0 {
 			return textScalar(v.Text[at+len(n.sep):]), nil
@@ -173,7 +173,7 @@ func (n piecesNode) eval(f formats.Fields) (event.Scalar, *evalError) {
 	case err != nil || v.Missing():
 		return v, err
 	case v.Type != event.ScalarText:
-		return event.Scalar{}, evalFault("split wants a text, this is a %s", v.Type)
+		return event.Scalar{}, evalFault("split wants a text, this is %s", aType(v.Type))
 	}
 	return countScalar(strings.Count(v.Text, n.sep) + 1), nil
 }
@@ -199,7 +199,7 @@ func (n inPiecesNode) test(f formats.Fields) (bool, *evalError) {
 	case v.Missing() || all.Missing():
 		return false, nil
 	case v.Type != event.ScalarText || all.Type != event.ScalarText:
-		return false, evalFault("in split wants two texts, these are a %s and a %s", v.Type, all.Type)
+		return false, evalFault("in split wants two texts, these are %s and %s", aType(v.Type), aType(all.Type))
 	}
 	for piece := range strings.SplitSeq(all.Text, n.sep) {
 		if piece == v.Text {

@@ -66,7 +66,7 @@ func ConvertValue(kind event.Kind, s event.Scalar) (event.Value, *event.Reject) 
 		return event.Value{Text: id}, nil
 	case event.KindUnknown:
 	}
-	return event.Value{}, event.Rejectf(event.ReasonBadValue, "a value of kind %s cannot be made of a %s", kind, s.Type)
+	return event.Value{}, event.Rejectf(event.ReasonBadValue, "a value of kind %s cannot be made of %s", kind, aType(s.Type))
 }
 
 // KeyText gives the canonical text of an id or a key: a text as it is, or a
@@ -83,7 +83,7 @@ func KeyText(s event.Scalar) (string, *event.Reject) {
 	case event.ScalarNumber:
 		text = s.Num.String()
 	default:
-		return "", event.Rejectf(event.ReasonBadKey, "the key must be a text or a number, it is a %s", s.Type)
+		return "", event.Rejectf(event.ReasonBadKey, "the key must be a text or a number, it is %s", aType(s.Type))
 	}
 	switch {
 	case text == "":
@@ -119,7 +119,7 @@ func ParseEventTime(format TimeFormat, s event.Scalar) (event.EventTime, *event.
 		}
 		return t, nil
 	}
-	return 0, event.Rejectf(event.ReasonBadEventTime, "the event time is a %s, the format %s wants another type", s.Type, format)
+	return 0, event.Rejectf(event.ReasonBadEventTime, "the event time is %s, the format %s wants another type", aType(s.Type), format)
 }
 
 // String gives the format's name as the mapping writes it.
@@ -209,4 +209,16 @@ func parseRFC3339(s string) (event.EventTime, bool) {
 	}
 	e := event.FromTime(t)
 	return e, e.Valid()
+}
+
+// aType names a type with its article.
+func aType(t event.ScalarType) string {
+	switch t {
+	case event.ScalarAbsent, event.ScalarNull:
+		return t.String()
+	case event.ScalarJSON:
+		return "an " + t.String()
+	case event.ScalarText, event.ScalarNumber, event.ScalarBool:
+	}
+	return "a " + t.String()
 }

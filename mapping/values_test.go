@@ -168,3 +168,13 @@ func TestTimestampsReadBack(t *testing.T) {
 		}
 	})
 }
+
+func TestTypesHaveTheirArticle(t *testing.T) {
+	for typ, want := range map[event.ScalarType]string{
+		event.ScalarJSON: "an object or array", event.ScalarText: "a text", event.ScalarNull: "null",
+	} {
+		if got := aType(typ); got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+	}
+}

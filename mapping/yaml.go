@@ -27,6 +27,8 @@ type reader struct {
 	env    func(string) (string, bool)
 	// missing are the faults that matter only to who connects.
 	missing []Fault
+	// repeated counts the faults of keys that are given twice.
+	repeated int
 }
 
 func (r *reader) fault(n *yaml.Node, key, advice, format string, args ...any) {
@@ -59,7 +61,9 @@ func (r *reader) document(data []byte) *yaml.Node {
 	root := doc.Content[0]
 	before := len(r.faults)
 	r.check(root, "", 1)
-	if len(r.faults) > before {
+	// Behind an alias, an anchor or a tag nothing means what it seems to. A key
+	// that is given twice hinders nothing: the first one counts.
+	if len(r.faults)-r.repeated > before {
 		return nil
 	}
 	return root
@@ -180,8 +184,10 @@ func (r *reader) check(n *yaml.Node, key string, level int) {
 		name := join(key, k.Value)
 		if line, again := seen[k.Value]; again {
 			r.fault(k, name, "keep one of them", "the key stands in line %d already", line)
+			r.repeated++
+		} else {
+			seen[k.Value] = k.Line
 		}
-		seen[k.Value] = k.Line
 		r.check(v, name, level+1)
 	}
 }
@@ -228,6 +234,9 @@ func (r *reader) section(n *yaml.Node, key string, known []string) *section {
 			r.fault(k, join(key, k.Value), r.adviseOneOf(k.Value, known), "unknown key %s", k.Value)
 			s.misspelt = append(s.misspelt, nearest(k.Value, known))
 			continue
+		}
+		if s.has(k.Value) {
+			continue // check has reported it
 		}
 		s.order = append(s.order, k.Value)
 		s.keys[k.Value], s.value[k.Value] = k, v

@@ -59,7 +59,7 @@ func TestBadLinesAreKeptAndChangeNothing(t *testing.T) {
 	w := &world{brokers: broker.Brokers(), postgres: pgtest.New(t), dataDir: t.TempDir()}
 	produce(t, broker, file)
 	strom(t, w.env(), "run", filepath.Join(repo(t), "examples/earthquakes/mapping.yaml"), "--until-end", "--data-dir", w.dataDir).
-		want(t, exitOK, "1,707 events: 1,244 on time, 126 corrections, 337 late corrections, 0 repeats, 3 dead letters")
+		want(t, exitOK, "1,707 events; in windows: 1,244 on time, 126 corrections, 337 late corrections; 0 repeats; 3 dead letters")
 	strom(t, w.env(), "status", "--pipeline", "earthquakes").want(t, exitOK, "3 dead letters")
 
 	r, err := (&app{env: func(string) (string, bool) { return "", false }}).reader(t.Context(), &ontologyFlags{postgres: w.postgres})
@@ -109,7 +109,7 @@ func TestTryShowsBadLines(t *testing.T) {
 	file, _, bad := withBadLines(t)
 	o := strom(t, nil, "try", filepath.Join(repo(t), "examples/earthquakes/mapping.yaml"), "--input", "quakes="+file+",timestamp=updated")
 	o.want(t, exitOK, "not_json", "no_event_time", "ahead: ", string(bad[0]),
-		"1 line without a readable timestamp", "1,707 events in 166 epochs: 1,244 on time, 126 corrections, 337 late corrections, 0 repeats, 3 dead letters")
+		"1 line without a readable timestamp", "1,707 events in 166 epochs; in windows: 1,244 on time, 126 corrections, 337 late corrections; 0 repeats; 3 dead letters")
 	if n := strings.Count(o.stderr, "dead letter: "+file); n != len(bad) {
 		t.Errorf("%d dead letters are shown with their line, want %d\n%s", n, len(bad), o.stderr)
 	}

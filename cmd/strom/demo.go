@@ -80,6 +80,8 @@ func (a *app) demo(ctx context.Context, f demoFlags) (err error) {
 		return orInterrupted(ctx, err)
 	}
 	defer func() { err = errors.Join(err, d.local.Stop()) }()
+	ctx, unwatch := d.local.While(ctx)
+	defer unwatch()
 	d.intro(time.Since(started))
 	d.run = pipeline.Run{
 		Plan: d.plan, Kafka: d.local.Kafka(), Ontology: d.local.Ontology(), DataDir: dir.Path("state"),
@@ -92,7 +94,9 @@ func (a *app) demo(ctx context.Context, f demoFlags) (err error) {
 		return orInterrupted(ctx, err)
 	}
 	if f.keep {
-		d.keep(ctx)
+		if err := d.keep(ctx); err != nil {
+			return err
+		}
 	}
 	_, err = fmt.Fprintln(a.stdout, "demo: ok")
 	return err
@@ -199,8 +203,8 @@ func (d *demoRun) produce(ctx context.Context) error {
 	return w.Flush(ctx)
 }
 
-// keep leaves everything running until a signal comes.
-func (d *demoRun) keep(ctx context.Context) {
+// keep leaves everything running until a signal comes, or the database ends.
+func (d *demoRun) keep(ctx context.Context) error {
 	url := d.local.Ontology().Postgres.Reveal() // a socket's: it holds no password
 	program := "strom"
 	if path, err := os.Executable(); err == nil {
@@ -218,6 +222,7 @@ func (d *demoRun) keep(ctx context.Context) {
 	fmt.Fprintf(d.stdout, "  psql '%s' -c '\\dv ontology.*'\n\n", url)
 	fmt.Fprintln(d.stdout, "Ctrl-C ends it.")
 	<-ctx.Done()
+	return databaseEnded(ctx)
 }
 
 // source asks the database; its second result closes the connection.

@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -82,17 +84,59 @@ func TestTheDemoRunsTwiceAtOnceAndLeavesNothingBehind(t *testing.T) {
 	wantEmpty(t, dir)
 }
 
-func TestTheDemoEndsOnInterrupt(t *testing.T) {
-	dir, env := temp(t)
-	p := start(t, env, "demo")
-	p.await(t, "ready in")
-	o := p.signal(t, os.Interrupt)
-	if o.code == exitOK && strings.HasSuffix(o.stdout, "demo: ok\n") {
-		t.Log("the demo was faster than the signal")
-	} else {
-		o.want(t, exitInterrupted, "strom: interrupted")
+func TestTheDemoEndsOnSignals(t *testing.T) {
+	for _, s := range []os.Signal{os.Interrupt, syscall.SIGHUP} {
+		dir, env := temp(t)
+		p := start(t, env, "demo")
+		p.await(t, "ready in")
+		o := p.signal(t, s)
+		if o.code == exitOK && strings.HasSuffix(o.stdout, "demo: ok\n") {
+			t.Log("the demo was faster than the signal")
+		} else {
+			o.want(t, exitInterrupted, "strom: interrupted")
+		}
+		wantEmpty(t, dir)
 	}
+}
+
+func TestTheDemoEndsWithItsDatabase(t *testing.T) {
+	dir, env := temp(t)
+	p := start(t, env, "demo", "--keep")
+	p.await(t, "Ctrl-C ends it")
+	killPostgres(t, dir)
+	p.wait(t).want(t, exitPostgres, "PostgreSQL ended by itself")
 	wantEmpty(t, dir)
+}
+
+// killPostgres kills the server whose data lie below dir.
+func killPostgres(t *testing.T, dir string) {
+	t.Helper()
+	var file string
+	err := filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
+		if filepath.Base(path) == "postmaster.pid" {
+			file = path
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, _, _ := strings.Cut(string(text), "\n")
+	pid, err := strconv.Atoi(first)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server, err := os.FindProcess(pid)
+	if err == nil {
+		err = server.Kill()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
 }
 
 func TestTheDemoPutsAllAwayWhenNobodyReadsIt(t *testing.T) {
@@ -137,7 +181,7 @@ func TestTheDemoKeepsRunningForQuestions(t *testing.T) {
 	asked := map[string]string{envPostgres: url, envBrokers: broker}
 	strom(t, asked, "ontology", "as-of", "2018-02-02T03:00:00Z", "Region", "Alaska").want(t, exitOK, "34")
 	strom(t, asked, "status", "--pipeline", "earthquakes").want(t, exitOK,
-		"which ended its input", "1,707 events: 1,244 on time, 126 corrections, 337 late corrections",
+		"which ended its input", "1,707 events; in windows: 1,244 on time, 126 corrections, 337 late corrections",
 		"lag of the input topics: 0 offsets", "safe horizon: 2018-02-07T03:00:00Z", "the ontology has every epoch")
 	o := p.signal(t, os.Interrupt)
 	o.want(t, exitOK)
@@ -190,7 +234,7 @@ func testTryEqualsRun(t *testing.T, w *world) {
 
 	// And line by line the same as the history that a run leaves in PostgreSQL.
 	tried := strom(t, nil, "try", filepath.Join(root, "examples/earthquakes/mapping.yaml"), "--input", "quakes="+file+",timestamp=updated")
-	tried.want(t, exitOK, "1,707 events in 166 epochs: 1,244 on time, 126 corrections, 337 late corrections, 0 repeats, 0 dead letters")
+	tried.want(t, exitOK, "1,707 events in 166 epochs; in windows: 1,244 on time, 126 corrections, 337 late corrections; 0 repeats; 0 dead letters")
 	var want strings.Builder
 	for line := range strings.Lines(tried.stdout) {
 		if strings.Contains(line, `"id":"Alaska"`) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -13,6 +14,8 @@ import (
 	"github.com/forge-platform/strom/cmd/strom/internal/local"
 	"github.com/forge-platform/strom/cmd/strom/internal/pipeline"
 	"github.com/forge-platform/strom/cmd/strom/internal/ui"
+	"github.com/forge-platform/strom/event"
+	"github.com/forge-platform/strom/internal/localpg"
 	"github.com/forge-platform/strom/mapping"
 )
 
@@ -25,7 +28,7 @@ type devFlags struct {
 }
 
 // defaultDevDir is where `strom dev` keeps its data.
-const defaultDevDir = defaultDataDir + "/dev"
+const defaultDevDir = ".strom/dev"
 
 func (a *app) devCommand() *cobra.Command {
 	var f devFlags
@@ -60,13 +63,33 @@ A line of a file is the value of a record, or an envelope
 type load struct {
 	spec   feed.Spec
 	stream *mapping.Stream
+	// highest is the highest partition that a line names, highestLine that line.
+	highest     event.Partition
+	highestLine int
+	// keyless is the first line that has neither key nor partition; 0: none.
+	keyless int
 }
 
-func (f *devFlags) loads(plan *mapping.Plan) ([]load, error) {
+// check refuses flags that cannot hold.
+func (f *devFlags) check() error {
 	if f.partitions < 0 {
-		return nil, usagef("--partitions %d is negative", f.partitions)
+		return usagef("--partitions %d is negative", f.partitions)
 	}
-	var out []load
+	for _, p := range []struct {
+		flag string
+		port int
+	}{{"--kafka-port", f.kafkaPort}, {"--postgres-port", f.postgresPort}} {
+		if p.port < 0 || p.port > math.MaxUint16 {
+			return usagef("%s %d is not a port: give 0 to %d", p.flag, p.port, math.MaxUint16)
+		}
+	}
+	return nil
+}
+
+// loads reads every --load, and every file of them: nothing is started, and
+// nothing produced, where one of them cannot be loaded.
+func (f *devFlags) loads(plan *mapping.Plan) ([]*load, error) {
+	var out []*load
 	for _, text := range f.load {
 		spec, err := feed.ParseSpec(text)
 		if err != nil {
@@ -77,14 +100,57 @@ func (f *devFlags) loads(plan *mapping.Plan) ([]load, error) {
 		}
 		for _, s := range plan.Streams {
 			if s.Name == spec.Stream {
-				out = append(out, load{spec, s})
+				out = append(out, &load{spec: spec, stream: s})
+			}
+		}
+	}
+	for _, l := range out {
+		if err := l.spec.Check(l.see); err != nil {
+			return nil, err
+		}
+		if f.partitions > 0 {
+			if err := l.fits(f.partitions); err != nil {
+				return nil, err
 			}
 		}
 	}
 	return out, nil
 }
 
+// see notes what of a record depends on the number of partitions.
+func (l *load) see(r feed.Record) error {
+	switch {
+	case r.Partition != nil:
+		if l.highestLine == 0 || *r.Partition > l.highest {
+			l.highest, l.highestLine = *r.Partition, r.Line
+		}
+	case r.Key == nil && l.keyless == 0 && l.spec.Key == "":
+		l.keyless = r.Line
+	}
+	return nil
+}
+
+var errNoKey = errors.New("this record has no key, and the stream says that it is partitioned by one")
+
+// fits says whether a topic of so many partitions takes what has been seen.
+func (l *load) fits(partitions int32) error {
+	if l.highestLine > 0 && int32(l.highest) >= partitions {
+		return l.refused(l.highestLine, &local.PartitionError{Topic: l.stream.Topic, Partition: int32(l.highest), Partitions: partitions}, "")
+	}
+	if l.keyless > 0 && l.stream.PartitionedByKey && partitions > 1 {
+		return l.refused(l.keyless, errNoKey, "name its field with ,key=FIELD, or give it in an envelope")
+	}
+	return nil
+}
+
+func (l *load) refused(line int, err error, advice string) error {
+	return &feed.Error{File: l.spec.File, Line: line, Err: err, Advice: advice}
+}
+
 func (a *app) dev(ctx context.Context, path string, f devFlags) (err error) {
+	if err := f.check(); err != nil {
+		return err
+	}
 	plan, err := a.loadMapping(path)
 	if err != nil {
 		return err
@@ -107,6 +173,8 @@ func (a *app) dev(ctx context.Context, path string, f devFlags) (err error) {
 		return orInterrupted(ctx, err)
 	}
 	defer func() { err = errors.Join(err, services.Stop()) }()
+	ctx, unwatch := services.While(ctx)
+	defer unwatch()
 	a.sayConnections(plan, services)
 	if err := a.loadAll(ctx, services, loads); err != nil {
 		return orInterrupted(ctx, err)
@@ -115,6 +183,14 @@ func (a *app) dev(ctx context.Context, path string, f devFlags) (err error) {
 		Plan: plan, Kafka: services.Kafka(), Ontology: services.Ontology(), DataDir: dir.Path("state"),
 		UntilEnd: f.untilEnd, Log: a.log,
 	})
+}
+
+// databaseEnded gives the error of a database of our own that has ended ctx.
+func databaseEnded(ctx context.Context) error {
+	if cause := context.Cause(ctx); is[*localpg.StartError](cause) {
+		return cause
+	}
+	return nil
 }
 
 // sayConnections says how to connect, on stderr: stdout is for the summary.
@@ -131,43 +207,54 @@ func (a *app) sayConnections(plan *mapping.Plan, s *local.Services) {
 	fmt.Fprintf(a.stderr, "Ctrl-C stops all of it; the data stay\n\n")
 }
 
-func (a *app) loadAll(ctx context.Context, s *local.Services, loads []load) error {
+// loadAll produces the files. What they need of their topics is looked at
+// first, of all of them: a topic that was there has the partitions that it has.
+func (a *app) loadAll(ctx context.Context, s *local.Services, loads []*load) error {
+	var writers []*local.Writer
+	defer func() {
+		for _, w := range writers {
+			w.Close()
+		}
+	}()
 	for _, l := range loads {
-		if err := a.loadFile(ctx, s, l); err != nil {
+		w, err := local.NewWriter(ctx, s.Kafka().Brokers, l.stream.Topic)
+		if err != nil {
+			return err
+		}
+		writers = append(writers, w)
+		if err := l.fits(w.Partitions()); err != nil {
+			return err
+		}
+	}
+	for i, l := range loads {
+		if err := a.loadFile(ctx, writers[i], l); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-var errNoKey = errors.New("this record has no key, and the stream says that it is partitioned by one")
-
 // loadFile produces one file.
-func (a *app) loadFile(ctx context.Context, s *local.Services, l load) error {
-	w, err := local.NewWriter(ctx, s.Kafka().Brokers, l.stream.Topic)
-	if err != nil {
-		return err
-	}
-	defer w.Close()
+func (a *app) loadFile(ctx context.Context, w *local.Writer, l *load) error {
 	progress := a.progress(5 * time.Second)
 	defer progress.Clear()
 	n := 0
 	sum, err := l.spec.Read(func(r feed.Record) error {
-		if r.Key == nil && r.Partition == nil && l.spec.Key == "" && l.stream.PartitionedByKey && w.Partitions() > 1 {
-			return &feed.Error{File: l.spec.File, Line: r.Line, Err: errNoKey, Advice: "name its field with ,key=FIELD, or give it in an envelope"}
+		// A pipe could not be looked at before.
+		if err := errors.Join(l.see(r), l.fits(w.Partitions())); err != nil {
+			return err
 		}
 		n++
 		progress.Show(func() string { return fmt.Sprintf("loading %s: %s", l.spec.File, ui.Number(n, "record")) })
-		err := w.Write(ctx, r)
-		if is[*local.PartitionError](err) {
-			return &feed.Error{File: l.spec.File, Line: r.Line, Err: err}
-		}
-		return err
+		return w.Write(ctx, r)
 	})
-	if err != nil {
-		return err
+	if err == nil {
+		err = w.Flush(ctx)
 	}
-	if err := w.Flush(ctx); err != nil {
+	if refused, ok := errors.AsType[*local.RefusedError](err); ok {
+		return l.refused(refused.Line, refused, "make it smaller, or leave it out")
+	}
+	if err != nil {
 		return err
 	}
 	a.log.Info("loaded", "file", l.spec.File, "topic", l.stream.Topic, "records", sum.Records, "without_timestamp", sum.Borrowed)

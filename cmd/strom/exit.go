@@ -50,7 +50,7 @@ type exitMeaning struct {
 // exitCodes gives the meaning of each code, in order.
 func exitCodes() []exitMeaning {
 	return []exitMeaning{
-		{exitOK, "done; also a run that was stopped by SIGINT or SIGTERM and has committed its epoch"},
+		{exitOK, "done; also a run that was stopped by SIGINT, SIGTERM or SIGHUP and has committed its epoch"},
 		{exitFailure, "failed for a reason that has no code of its own, or the demo's comparison was not equal"},
 		{exitUsage, "the command line is not right: unknown command or flag, missing or malformed argument"},
 		{exitMapping, "the mapping file cannot be read, has faults, or lacks a connection"},

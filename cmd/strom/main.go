@@ -17,6 +17,10 @@ var version = "dev"
 func main() {
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	// A terminal that is closed stops us as SIGTERM does, except below nohup.
+	if !signal.Ignored(syscall.SIGHUP) {
+		signal.Notify(signals, syscall.SIGHUP)
+	}
 	// Whoever reads us may stop reading, as head does. That is an error of a
 	// write then, and what we have started is still put away.
 	signal.Ignore(syscall.SIGPIPE)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/forge-platform/strom/cmd/strom/internal/ui"
 	"github.com/forge-platform/strom/event"
@@ -19,15 +20,40 @@ import (
 // ontologyFlags say where the ontology is, and how much of it to show.
 type ontologyFlags struct {
 	postgres, mapping string
-	limit             int
+	limit             rowLimit
 }
 
-const (
-	// tableLimit is how many rows a table shows where --limit is not given.
-	tableLimit = 200
-	// noLimit is --limit where it is not given.
-	noLimit = -1
-)
+// rowLimit is the value of --limit.
+type rowLimit struct {
+	most  int
+	given bool
+}
+
+var _ pflag.Value = (*rowLimit)(nil)
+
+// String implements pflag.Value; it is empty where there is no limit.
+func (l *rowLimit) String() string {
+	if !l.given {
+		return ""
+	}
+	return strconv.Itoa(l.most)
+}
+
+// Set implements pflag.Value.
+func (l *rowLimit) Set(text string) error {
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 0 {
+		return errors.New("give a number of rows, or 0 for all")
+	}
+	*l = rowLimit{most: n, given: true}
+	return nil
+}
+
+// Type implements pflag.Value.
+func (l *rowLimit) Type() string { return "int" }
+
+// tableLimit is how many rows a table shows where --limit is not given.
+const tableLimit = 200
 
 func (a *app) ontologyCommand() *cobra.Command {
 	f := &ontologyFlags{}
@@ -50,7 +76,7 @@ With --format json every answer is one JSON object a line.`,
 	flags := c.PersistentFlags()
 	flags.AddFlag(c.Flags().Lookup("postgres"))
 	flags.StringVar(&f.mapping, "mapping", "", "mapping file that says where the database is")
-	flags.IntVar(&f.limit, "limit", noLimit, fmt.Sprintf("most rows to print, 0 for all (default: %d in tables, all in JSON)", tableLimit))
+	flags.Var(&f.limit, "limit", fmt.Sprintf("most rows to print, 0 for all (default: %d in tables, all in JSON)", tableLimit))
 	c.AddCommand(a.getCommand(f), a.historyCommand(f), a.asOfCommand(f), a.diffCommand(f), a.listCommand(f))
 	return c
 }
@@ -84,8 +110,8 @@ func (a *app) database(f *ontologyFlags) (mapping.Ontology, error) {
 
 func (f *ontologyFlags) most(a *app) int {
 	switch {
-	case f.limit != noLimit:
-		return max(f.limit, 0)
+	case f.limit.given:
+		return f.limit.most
 	case a.json():
 		return 0
 	}

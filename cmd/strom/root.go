@@ -139,13 +139,8 @@ func (a *app) printJSON(v any) error {
 	return err
 }
 
-// interrupted gives errInterrupted where a signal has ended ctx.
-func interrupted(ctx context.Context) error {
-	if errors.Is(context.Cause(ctx), errInterrupted) {
-		return errInterrupted
-	}
-	return ctx.Err()
-}
+// interrupted says what has ended ctx: errInterrupted where it was a signal.
+func interrupted(ctx context.Context) error { return context.Cause(ctx) }
 
 // arguments wants between least and most of them.
 func arguments(least, most int) cobra.PositionalArgs {

@@ -17,8 +17,9 @@ import (
 	"github.com/forge-platform/strom/processors"
 )
 
-// defaultDataDir is where local state lies where --data-dir names no place.
-const defaultDataDir = ".strom"
+// defaultDataDir is where local state lies where --data-dir names no place. It
+// lies beside that of dev, so that to remove one leaves the other alone.
+const defaultDataDir = ".strom/run"
 
 type runFlags struct {
 	connections
@@ -30,9 +31,9 @@ func (a *app) runCommand() *cobra.Command {
 	var f runFlags
 	c := &cobra.Command{
 		Use: "run MAPPING", Short: "Run a pipeline until it is stopped",
-		Long: `Run runs a pipeline against a Kafka and a PostgreSQL that are there. SIGINT or
-SIGTERM stops it: the epoch under way is committed first; a second signal stops
-at once, which loses nothing either (the epoch is read again).
+		Long: `Run runs a pipeline against a Kafka and a PostgreSQL that are there. SIGINT,
+SIGTERM or SIGHUP stops it: the epoch under way is committed first; a second
+signal stops at once, which loses nothing either (the epoch is read again).
 
 Several replicas of one pipeline share its partitions: start each with a
 --replica and a --data-dir of its own.
@@ -100,6 +101,9 @@ func (a *app) runPipeline(ctx context.Context, r pipeline.Run) error {
 	err := r.Do(ctx)
 	close(stopped)
 	<-shown
+	if ended := databaseEnded(ctx); ended != nil {
+		return ended
+	}
 	if err != nil && !errors.Is(err, context.Canceled) {
 		return err
 	}
@@ -120,6 +124,10 @@ func (a *app) showRun(ctx context.Context, watch *pipeline.Watch, progress *ui.P
 		case <-interrupted:
 			interrupted = nil
 			progress.Clear()
+			if databaseEnded(ctx) != nil {
+				fmt.Fprintln(a.stderr, "stopping: the database has ended")
+				continue
+			}
 			fmt.Fprintln(a.stderr, "stopping: the epoch under way is being committed (a second signal stops at once)")
 		case <-tick.C:
 			seen := watch.Seen()
@@ -155,7 +163,7 @@ func liveLine(s pipeline.Seen, perSecond int64) string {
 	if s.Epoch == 0 {
 		return "starting: joining the groups, waiting for the first epoch"
 	}
-	line := fmt.Sprintf("epoch %s  recorded %s  %s events (%s/s)  %s on time, %s corrected, %s late", s.Epoch, s.Recorded,
+	line := fmt.Sprintf("epoch %s  recorded %s  %s events (%s/s)  in windows: %s on time, %s corrected, %s late", s.Epoch, s.Recorded,
 		ui.Count(s.Counters.Events), ui.Count(perSecond),
 		ui.Count(s.Counters.OnTime), ui.Count(s.Counters.Corrections), ui.Count(s.Counters.Late))
 	if n := s.Counters.DeadLetters; n > 0 {
@@ -208,9 +216,11 @@ func summarize(p *mapping.Plan, s pipeline.Seen) summary {
 	return out
 }
 
-// countersText says what became of events.
+// countersText says what became of events. An event contributes to as many
+// windows as the mapping makes of it, or to none: the numbers of windows need
+// not add up to that of events.
 func countersText(c *processors.Counters) string {
-	return fmt.Sprintf("%s on time, %s, %s, %s, %s", ui.Count(c.OnTime), ui.Number(c.Corrections, "correction"),
+	return fmt.Sprintf("in windows: %s on time, %s, %s; %s; %s", ui.Count(c.OnTime), ui.Number(c.Corrections, "correction"),
 		ui.Number(c.Late, "late correction"), ui.Number(c.Repeats, "repeat"), ui.Number(c.DeadLetters, "dead letter"))
 }
 
@@ -219,7 +229,7 @@ func (a *app) printSummary(s summary) error {
 		return a.printJSON(s)
 	}
 	fmt.Fprintf(a.stdout, "pipeline %s stopped at epoch %s after %.1f s\n", s.Pipeline, s.Epoch, s.Seconds)
-	fmt.Fprintf(a.stdout, "since it began: %s: %s\n", ui.Number(s.Events, "event"), countersText(&processors.Counters{
+	fmt.Fprintf(a.stdout, "since it began: %s; %s\n", ui.Number(s.Events, "event"), countersText(&processors.Counters{
 		OnTime: s.OnTime, Corrections: s.Corrections, Late: s.Late, Repeats: s.Repeats, DeadLetters: s.DeadLetters,
 	}))
 	for _, h := range s.Halted {

@@ -31,7 +31,7 @@ func TestRunStopsOnSignalsAndGoesOnWhereItStopped(t *testing.T) {
 	path, dir := writeMapping(t), t.TempDir()
 	env := []string{envBrokers + "=" + broker.Addr(), envPostgres + "=" + postgres}
 	asked := map[string]string{envBrokers: broker.Addr(), envPostgres: postgres}
-	for _, s := range []os.Signal{os.Interrupt, syscall.SIGTERM} {
+	for _, s := range []os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGHUP} {
 		p := start(t, env, "run", path, "--data-dir", dir)
 		p.await(t, "took over")
 		awaitStatus(t, asked, func(s *statusJSON) bool { return s.Epoch > 2 && len(s.Tasks) == 2 })
@@ -73,7 +73,7 @@ no JSON at all
 {"value":{"order":"o1","at":"2026-01-01T00:00:02Z","status":"paid"},"key":"o1","partition":1}
 `)
 	o := strom(t, nil, "dev", path, "--data-dir", dir, "--partitions", "2", "--load", "orders="+file+",key=order", "--until-end")
-	o.want(t, exitOK, "PostgreSQL  postgres:///", "3 events: 0 on time", "1 dead letter")
+	o.want(t, exitOK, "PostgreSQL  postgres:///", "3 events; in windows: 0 on time", "1 dead letter")
 
 	// It is all there at the next start.
 	ctx, cancel := context.WithCancelCause(t.Context())
@@ -128,6 +128,20 @@ func TestDevRefusesWhatItCannotLoad(t *testing.T) {
 		want(t, exitInput, "orders.ndjson:1: topic orders has no partition 7, it has 1")
 	strom(t, nil, "dev", path, "--data-dir", dir, "--load", "orders=none.ndjson").want(t, exitInput, "none.ndjson")
 	strom(t, nil, "dev", path, "--data-dir", dir, "--load", "prices="+file).want(t, exitUsage, `no stream "prices"`)
+	// One file that cannot be loaded keeps the others from being produced.
+	good := writeFile(t, `{"order":"o1","at":"2026-01-01T00:00:00Z","status":"new"}`+"\n")
+	fresh := filepath.Join(t.TempDir(), "dev")
+	for _, second := range []string{"none.ndjson", file + ",key=nosuch", writeFile(t, `{"value":1,"partition":-1}`)} {
+		strom(t, nil, "dev", path, "--data-dir", fresh, "--load", "orders="+good, "--load", "orders="+second, "--partitions", "1").want(t, exitInput)
+	}
+	if _, err := os.Stat(fresh); err == nil {
+		t.Error("something was started")
+	}
+	strom(t, nil, "dev", path, "--data-dir", dir, "--load", "orders="+good+",key=nosuch").
+		want(t, exitInput, "orders.ndjson:1: this record has no field nosuch")
+	large := writeFile(t, "{}\n"+`{"order":"`+strings.Repeat("x", 2<<20)+`"}`)
+	strom(t, nil, "dev", path, "--data-dir", dir, "--load", "orders="+large).
+		want(t, exitInput, "orders.ndjson:2: this record of 2097164 bytes is too large for topic orders")
 	// The number of partitions of a topic that is there does not change.
 	strom(t, nil, "dev", path, "--data-dir", dir, "--partitions", "3").want(t, exitKafka, `topic "orders": it exists with 1 partitions`)
 
@@ -155,5 +169,17 @@ func TestLogsAreJSONWhereWanted(t *testing.T) {
 	}
 	if n == 0 {
 		t.Error("nothing was logged")
+	}
+}
+
+func TestDevEndsWithItsDatabase(t *testing.T) {
+	dir := filepath.Join(pgtest.Dir(t), "dev")
+	p := start(t, nil, "dev", writeMapping(t), "--data-dir", dir)
+	p.await(t, "took over")
+	killPostgres(t, dir)
+	o := p.wait(t)
+	o.want(t, exitPostgres, "PostgreSQL ended by itself")
+	if n := strings.Count(o.stderr, "PostgreSQL ended by itself"); n != 1 {
+		t.Errorf("it is told %d times\n%s", n, o)
 	}
 }

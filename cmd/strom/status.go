@@ -31,7 +31,8 @@ epoch, the watermarks, each task with its counters and the lag of its inputs,
 the safe horizon and which partition holds it back. It changes nothing.
 
 It needs a mapping file, or --brokers and --pipeline; without --postgres (or
-STROM_POSTGRES, or the mapping's) the ontology is left out.`,
+STROM_POSTGRES, or the mapping's) the ontology is left out. Where the database
+does not answer, what Kafka says is shown all the same.`,
 		Args: arguments(0, 1),
 		RunE: func(c *cobra.Command, args []string) error { return a.status(c.Context(), args, f) },
 	}
@@ -51,15 +52,20 @@ func (a *app) status(ctx context.Context, args []string, f statusFlags) error {
 		return orInterrupted(ctx, err)
 	}
 	out := newStatusJSON(plan.Pipeline, &st)
+	var missing error
 	if plan.Ontology.Postgres.Reveal() != "" {
-		if out.Ontology, err = a.ontologyStatus(ctx, plan, st.Newest.Epoch); err != nil {
-			return orInterrupted(ctx, err)
+		if out.Ontology, missing = a.ontologyStatus(ctx, plan, st.Newest.Epoch); missing != nil {
+			if cause := interrupted(ctx); cause != nil {
+				return cause
+			}
+			// What Kafka says is of use, now more than ever.
+			out.OntologyError = missing.Error()
 		}
 	}
 	if a.json() {
-		return a.printJSON(out)
+		return errors.Join(a.printJSON(out), missing)
 	}
-	return a.printStatus(out)
+	return errors.Join(a.printStatus(out), missing)
 }
 
 // statusPlan gives a plan with connections; without a mapping file, one with
@@ -116,7 +122,9 @@ type statusJSON struct {
 	total      *processors.Counters
 	Lag        int64            `json:"lag"` // of the topics that the mapping reads
 	Tasks      []taskStatusJSON `json:"tasks"`
-	Ontology   *ontologyStatus  `json:"ontology"` // null: not asked
+	Ontology   *ontologyStatus  `json:"ontology"` // null: not asked, or no answer
+	// OntologyError says why the ontology gave no answer.
+	OntologyError string `json:"ontology_error,omitempty"`
 }
 
 // totalsJSON sums the counters; they count since the pipeline began.

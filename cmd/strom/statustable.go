@@ -16,7 +16,7 @@ func (a *app) printStatus(s *statusJSON) error {
 	for _, stream := range slices.Sorted(maps.Keys(s.Watermarks)) {
 		fmt.Fprintf(a.stdout, "watermark of %s: %s\n", stream, s.Watermarks[stream])
 	}
-	fmt.Fprintf(a.stdout, "since it began: %s: %s\n", ui.Number(s.Totals.Events, "event"), countersText(s.total))
+	fmt.Fprintf(a.stdout, "since it began: %s; %s\n", ui.Number(s.Totals.Events, "event"), countersText(s.total))
 	fmt.Fprintf(a.stdout, "lag of the input topics: %s\n\n", ui.Number(s.Lag, "offset"))
 	t := &ui.Table{Style: st, Heads: []string{"STAGE", ">PARTITION", ">EPOCH", "WATERMARK", "STATE", ">PARKED", ">EVENTS", ">DEAD LETTERS", ">LAG", "INPUT"}}
 	for i := range s.Tasks {
@@ -35,6 +35,10 @@ func (a *app) printStatus(s *statusJSON) error {
 		return err
 	}
 	fmt.Fprintln(a.stdout)
+	if s.OntologyError != "" {
+		_, err := fmt.Fprintln(a.stdout, "ontology: no answer, see the error")
+		return err
+	}
 	return a.printHorizon(s.Ontology)
 }
 

@@ -61,7 +61,8 @@ func (a *app) try(ctx context.Context, path string, f tryFlags, table bool) erro
 	if err != nil {
 		return err
 	}
-	in := trial.NewInput(plan)
+	// Every specification is looked at before a file is read.
+	var specs []feed.Spec
 	for _, text := range f.inputs {
 		spec, err := feed.ParseSpec(text)
 		if err != nil {
@@ -70,6 +71,10 @@ func (a *app) try(ctx context.Context, path string, f tryFlags, table bool) erro
 		if err := checkStream(plan, spec.Stream); err != nil {
 			return err
 		}
+		specs = append(specs, spec)
+	}
+	in := trial.NewInput(plan)
+	for _, spec := range specs {
 		if err := in.Add(spec); err != nil {
 			return err
 		}
@@ -124,5 +129,5 @@ func (a *app) printOutcome(in *trial.Input, o *processors.LocalOutcome) {
 	if a.quiet {
 		return
 	}
-	fmt.Fprintf(a.stderr, "%s in %s: %s\n", ui.Number(o.Counters.Events, "event"), ui.Number(int64(o.Epochs), "epoch"), countersText(&o.Counters))
+	fmt.Fprintf(a.stderr, "%s in %s; %s\n", ui.Number(o.Counters.Events, "event"), ui.Number(int64(o.Epochs), "epoch"), countersText(&o.Counters))
 }

@@ -229,7 +229,30 @@ func (c *connector) wrap(err error) error {
 func plain(err error) error {
 	var ce *pgconn.ConnectError
 	if errors.As(err, &ce) && ce.Unwrap() != nil {
-		return ce.Unwrap()
+		return once(ce.Unwrap())
 	}
 	return err
+}
+
+// once puts several attempts that failed (of each address, with and without
+// TLS) on one line, and what failed for the same reason there once.
+func once(err error) error {
+	several, ok := err.(interface{ Unwrap() []error })
+	if !ok {
+		return err
+	}
+	var all error
+	told := map[string]bool{}
+	for _, e := range several.Unwrap() {
+		switch text := e.Error(); {
+		case told[text]:
+			continue
+		case all == nil:
+			all = e
+		default:
+			all = fmt.Errorf("%w; %w", all, e)
+		}
+		told[e.Error()] = true
+	}
+	return all
 }

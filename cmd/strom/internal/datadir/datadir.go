@@ -50,8 +50,8 @@ func (e *ForeignError) Error() string {
 		return fmt.Sprintf("data directory %s holds files that are not Strom's (%s): name another with --data-dir, one that is empty or does not exist",
 			e.Dir, strings.Join(e.Files, ", "))
 	}
-	return fmt.Sprintf("data directory %s belongs to pipeline %q, not to %q: name another with --data-dir, or remove it if that pipeline is gone",
-		e.Dir, e.Owner, e.Pipeline)
+	return fmt.Sprintf("data directory %s belongs to pipeline %q, not to %q: name another with --data-dir, or, if pipeline %q is gone for good, remove this directory and nothing above it: %s",
+		e.Dir, e.Owner, e.Pipeline, e.Owner, e.Dir)
 }
 
 // InUseError says that another process uses the directory.
@@ -216,8 +216,7 @@ func writeClaim(path, pipeline string) error {
 }
 
 // refuseStrange refuses a directory that nobody has claimed and that holds
-// what is not Strom's. What Strom makes inside the default directory, and what
-// it makes before a claim is written, is its own.
+// what is not Strom's. What Strom makes before a claim is written is its own.
 func refuseStrange(path, pipeline string) error {
 	entries, err := os.ReadDir(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -229,7 +228,7 @@ func refuseStrange(path, pipeline string) error {
 	const most = 3
 	var strange []string
 	for _, e := range entries {
-		if slices.Contains([]string{lockFile, claimFile + ".new", "dev"}, e.Name()) {
+		if slices.Contains([]string{lockFile, claimFile + ".new"}, e.Name()) {
 			continue
 		}
 		if len(strange) == most {

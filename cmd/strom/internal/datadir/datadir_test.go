@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -62,10 +63,18 @@ func TestWhatIsNotStromsIsLeftAlone(t *testing.T) {
 	}
 }
 
-func TestTheDefaultDirectoryOfRunMayHoldThatOfDev(t *testing.T) {
+// What the error says to remove must hold nobody else's data.
+func TestADirectoryHoldsNoOther(t *testing.T) {
 	path := t.TempDir()
 	release(t, claim(t, filepath.Join(path, "dev"), "shop"))
-	release(t, claim(t, path, "other"))
+	var foreign *datadir.ForeignError
+	if _, err := datadir.Claim(path, "other"); !errors.As(err, &foreign) || foreign.Owner != "" {
+		t.Errorf("a directory around another: %v", err)
+	}
+	dev := filepath.Join(path, "dev")
+	if _, err := datadir.Claim(dev, "other"); err == nil || !strings.HasSuffix(err.Error(), "nothing above it: "+dev) {
+		t.Errorf("error %v", err)
+	}
 }
 
 func TestADirectoryThatCannotBeUsed(t *testing.T) {

@@ -82,13 +82,31 @@ type Summary struct {
 func (s Spec) Read(take func(Record) error) (Summary, error) {
 	f, err := os.Open(s.File)
 	if err != nil {
-		if path, ok := errors.AsType[*os.PathError](err); ok {
-			err = path.Err
-		}
-		return Summary{}, &Error{File: s.File, Err: err, Advice: "check the path"}
+		return Summary{}, s.noFile(err)
 	}
 	defer f.Close()
 	return s.Parse(f, take)
+}
+
+// Check reads the file as Read does, before Read does. A pipe can be read only
+// once: of that, Check sees no more than that it is there.
+func (s Spec) Check(take func(Record) error) error {
+	info, err := os.Stat(s.File)
+	if err != nil {
+		return s.noFile(err)
+	}
+	if !info.Mode().IsRegular() && !info.IsDir() {
+		return nil
+	}
+	_, err = s.Read(take)
+	return err
+}
+
+func (s Spec) noFile(err error) error {
+	if path, ok := errors.AsType[*os.PathError](err); ok {
+		err = path.Err
+	}
+	return &Error{File: s.File, Err: err, Advice: "check the path"}
 }
 
 // Parse reads as Read does, from r; File stands in its errors.
@@ -156,7 +174,12 @@ func (rd *reader) line(n int, text []byte) error {
 	if err := r.envelope(text); err != nil {
 		return &Error{File: rd.spec.File, Line: n, Err: err, Advice: "see the forms of input in docs/cli.md"}
 	}
-	rd.fields(&r)
+	if decoded := rd.fields(&r); decoded && rd.spec.Key != "" && r.Key == nil && r.Partition == nil {
+		return &Error{
+			File: rd.spec.File, Line: n, Err: fmt.Errorf("this record has no field %s for its key", rd.spec.Key),
+			Advice: "correct ,key=FIELD, or give the key in an envelope",
+		}
+	}
 	rd.summary.Records++
 	if rd.spec.Timestamp == "" {
 		return rd.take(r)
@@ -193,14 +216,15 @@ func (rd *reader) noTimestamps() error {
 	}
 }
 
-// fields reads timestamp and key from the value where the line itself names none.
-func (rd *reader) fields(r *Record) {
+// fields reads timestamp and key from the value where the line itself names
+// none, and says whether there is a value that can be read.
+func (rd *reader) fields(r *Record) bool {
 	if rd.decoder == nil || r.Value == nil {
-		return
+		return false
 	}
 	// A value that cannot be decoded has neither: that is for the pipeline to
 	// reject.
-	_ = rd.decoder.Decode(r.Value, func(_ int32, f formats.Fields) error {
+	err := rd.decoder.Decode(r.Value, func(_ int32, f formats.Fields) error {
 		if !r.Timed && rd.spec.Timestamp != "" {
 			r.Timestamp, r.Timed = instant(f[0], rd.spec.Unit)
 		}
@@ -209,6 +233,7 @@ func (rd *reader) fields(r *Record) {
 		}
 		return nil
 	})
+	return err == nil
 }
 
 func keyText(s event.Scalar) []byte {

@@ -15,6 +15,7 @@ package feed
 
 import (
 	"fmt"
+	"regexp"
 	"strings"
 
 	"github.com/forge-platform/strom/formats"
@@ -43,12 +44,21 @@ func ParseSpec(text string) (Spec, error) {
 		return s, fmt.Errorf("%q is not of the form %s", text, Form)
 	}
 	s.Stream = stream
+	given := map[string]bool{}
 	for {
 		name, value, before, found := lastOption(rest)
 		if !found {
 			break
 		}
 		rest = before
+		field, _, _ := strings.Cut(value, ":")
+		switch {
+		case field == "":
+			return s, fmt.Errorf("%q: %s= names no field; write %s", text, name, Form)
+		case given[name]:
+			return s, fmt.Errorf("%q: %s= stands there twice", text, name)
+		}
+		given[name] = true
 		switch name {
 		case "timestamp":
 			s.Timestamp, s.Unit, _ = strings.Cut(value, ":")
@@ -60,6 +70,10 @@ func ParseSpec(text string) (Spec, error) {
 	err := s.validate(text)
 	return s, err
 }
+
+// strange finds what looks like an option and is none. That a file's name may
+// not look so is the price of telling a misspelt option.
+var strange = regexp.MustCompile(`,([A-Za-z_-]+)=`)
 
 // lastOption cuts the last option off; file names may hold commas.
 func lastOption(text string) (name, value, before string, found bool) {
@@ -78,6 +92,9 @@ func lastOption(text string) (name, value, before string, found bool) {
 func (s *Spec) validate(text string) error {
 	if s.File == "" {
 		return fmt.Errorf("%q names no file; write %s", text, Form)
+	}
+	if m := strange.FindStringSubmatch(s.File); m != nil {
+		return fmt.Errorf("%q: unknown option %s=; write %s", text, m[1], Form)
 	}
 	switch s.Unit {
 	case "", "s", "ms", "us", "ns":

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"path/filepath"
+	"sync/atomic"
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -36,6 +37,8 @@ type Options struct {
 type Services struct {
 	broker   *embedded.Broker
 	postgres *localpg.Server
+	// told: a context of While has the database's end as its cause.
+	told atomic.Bool
 }
 
 // Start starts both, side by side. Its errors are those of embedded.Start and
@@ -105,14 +108,34 @@ func (w logWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Stop stops both. It is safe to call twice.
+// While gives a context that also ends when the database ends by itself; its
+// cause is then the database's error, a *localpg.StartError.
+func (s *Services) While(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	go func() {
+		select {
+		case <-ctx.Done():
+		case <-s.postgres.Done():
+			err := s.postgres.Stop()
+			s.told.Store(err != nil)
+			cancel(err)
+		}
+	}()
+	return ctx, func() { cancel(nil) }
+}
+
+// Stop stops both. It is safe to call twice. An end of the database that While
+// has told of is not told again.
 func (s *Services) Stop() error {
 	var err error
 	if s.broker != nil {
 		err = s.broker.Stop()
 	}
-	if s.postgres != nil {
-		err = errors.Join(err, s.postgres.Stop())
+	if s.postgres == nil {
+		return err
+	}
+	if ended := s.postgres.Stop(); !s.told.Load() {
+		err = errors.Join(err, ended)
 	}
 	return err
 }
@@ -128,9 +151,6 @@ func (s *Services) Ontology() mapping.Ontology {
 // PostgresTCP is the database's address on loopback, with its password; empty
 // where there is no port.
 func (s *Services) PostgresTCP() mapping.Secret { return mapping.NewSecret(s.postgres.TCPURL()) }
-
-// PostgresDone is closed when the database has ended.
-func (s *Services) PostgresDone() <-chan struct{} { return s.postgres.Done() }
 
 // Records is the number of records that a topic holds or has held.
 func (s *Services) Records(ctx context.Context, topic string) (int64, error) {

@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/forge-platform/strom/cmd/strom/internal/feed"
@@ -34,6 +35,22 @@ type PartitionError struct {
 func (e *PartitionError) Error() string {
 	return fmt.Sprintf("topic %s has no partition %d, it has %d", e.Topic, e.Partition, e.Partitions)
 }
+
+// RefusedError says that the broker takes no record of this size.
+type RefusedError struct {
+	Topic string
+	Line  int // of the file
+	Bytes int
+	Err   error
+}
+
+// Error gives the whole.
+func (e *RefusedError) Error() string {
+	return fmt.Sprintf("this record of %d bytes is too large for topic %s: %v", e.Bytes, e.Topic, e.Err)
+}
+
+// Unwrap gives the cause.
+func (e *RefusedError) Unwrap() error { return e.Err }
 
 // NewWriter opens a writer for a topic that exists.
 func NewWriter(ctx context.Context, brokers []string, topic string) (*Writer, error) {
@@ -72,7 +89,11 @@ func (w *Writer) Write(ctx context.Context, r feed.Record) error {
 		}
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		if w.err == nil {
+		switch {
+		case w.err != nil:
+		case errors.Is(err, kerr.MessageTooLarge), errors.Is(err, kerr.RecordListTooLarge):
+			w.err = &RefusedError{Topic: w.topic, Line: r.Line, Bytes: len(k.Key) + len(k.Value), Err: err}
+		default:
 			w.err = fmt.Errorf("write to topic %s: %w", w.topic, err)
 		}
 	})
