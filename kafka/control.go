@@ -171,9 +171,11 @@ type controlLog struct {
 
 // openControlLog opens the log at or before its newest announcement: what
 // stands before that is of no interest to anyone who starts now. It has then
-// read up to the high watermark at the call, which the last stable offset had
-// reached.
-func (e *Engine) openControlLog(ctx context.Context) (*controlLog, error) {
+// read what is committed; or, for a coordinator, up to the high watermark at
+// the call, waiting until the last stable offset reaches it. Nobody else waits:
+// what holds that offset back may be the open transaction of a dead owner, which
+// the take-over of its tasks ends.
+func (e *Engine) openControlLog(ctx context.Context, whole bool) (*controlLog, error) {
 	adm := kadm.NewClient(e.client)
 	for back := event.Offset(256); ; back *= 4 {
 		b, err := partitionBounds(ctx, adm, e.topology.ControlTopic(), 0)
@@ -184,7 +186,11 @@ func (e *Engine) openControlLog(ctx context.Context) (*controlLog, error) {
 		if err != nil {
 			return nil, err
 		}
-		found, err := l.readTo(ctx, b.high)
+		to := b.stable
+		if whole {
+			to = b.high
+		}
+		found, err := l.readTo(ctx, to)
 		if err != nil {
 			l.close()
 			return nil, err

@@ -138,7 +138,7 @@ func (e *Engine) lead(ctx context.Context) error {
 	if _, _, err := producer.ProducerID(ctx); err != nil {
 		return fmt.Errorf("%w: %w", errAgain, err)
 	}
-	log, err := e.openControlLog(ctx)
+	log, err := e.openControlLog(ctx, true)
 	if err != nil {
 		return err
 	}

@@ -291,7 +291,7 @@ func (e *Engine) inputRead(ctx context.Context) (bool, error) {
 // checkMapping opens the control log and makes sure that the pipeline has not
 // run under another mapping: state and sink know only one.
 func (e *Engine) checkMapping(ctx context.Context) (*controlLog, error) {
-	log, err := e.openControlLog(ctx)
+	log, err := e.openControlLog(ctx, false)
 	if err != nil {
 		return nil, err
 	}

@@ -247,11 +247,11 @@ func TestADeathInTheFirstTransactionDoesNotHoldUpTheNextOwner(t *testing.T) {
 		postgres: pgtest.New(t), dataDir: t.TempDir(),
 	}
 	loadQuakes(t, c.broker.Brokers())
-	if !c.run(t, "adopt.offsets:1", 0) {
+	if !c.run(t, "adopt.offsets:1") {
 		t.Fatal("the point was not reached")
 	}
 	pause(t, 3*childSession) // the group notices the death
-	if c.run(t, "", 0) {
+	if c.run(t, "") {
 		t.Fatal("the second run was killed")
 	}
 	compareQuakes(t, c.postgres)

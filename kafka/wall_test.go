@@ -26,7 +26,7 @@ import (
 // repartition topic, and two streams.
 const meters = `
 pipeline: meters
-epoch: {clock: wall, interval: 50ms}
+epoch: {clock: wall, interval: 20ms}
 streams:
   readings:
     topic: readings

@@ -36,7 +36,7 @@ SIGTERM or SIGHUP stops it: the epoch under way is committed first; a second
 signal stops at once, which loses nothing either (the epoch is read again).
 
 Several replicas of one pipeline share its partitions: start each with a
---replica and a --data-dir of its own.
+--data-dir of its own. (That they end exact through any crash is not proven yet.)
 
 A flag goes before its environment variable (STROM_BROKERS, STROM_POSTGRES),
 and that before the mapping. What a URL on the command line says, other users
@@ -51,7 +51,7 @@ mapping's {env: NAME} or {file: PATH}.`,
 	flags := c.Flags()
 	flags.BoolVar(&f.untilEnd, "until-end", false, "stop when all that the topics hold at the start has been read, and close every window")
 	flags.StringVar(&f.dataDir, "data-dir", defaultDataDir, "directory for local state, one for each pipeline and replica")
-	flags.StringVar(&f.replica, "replica", "1", "name of this process among the replicas of the pipeline")
+	flags.StringVar(&f.replica, "replica", "", "name of this process among the replicas of the pipeline; by default one that nobody else has")
 	addConnectionFlags(c, &f.connections)
 	return c
 }
