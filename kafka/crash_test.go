@@ -166,9 +166,6 @@ func TestAKillAtAnyPointLeavesTheSameHistory(t *testing.T) {
 }
 
 func TestKillsAtRandomMomentsLoseAndDoubleNothing(t *testing.T) {
-	if raceEnabled {
-		t.Skip("sessions of a second are too short for a child under the race detector; run without -race")
-	}
 	seed := uint64(time.Now().UnixNano())
 	if text := os.Getenv("STROM_TEST_SEED"); text != "" {
 		var err error
@@ -183,7 +180,11 @@ func TestKillsAtRandomMomentsLoseAndDoubleNothing(t *testing.T) {
 		broker:   kafkatest.New(t, kafkatest.Topic("readings", 3), kafkatest.Topic("visits", 2)),
 		postgres: pgtest.New(t), dataDir: t.TempDir(),
 	}
-	data, want := meterData(seed, 120_000)
+	records := 120_000
+	if raceEnabled {
+		records = 12_000 // Pebble notes a stack trace for every file that a Get looks into
+	}
+	data, want := meterData(seed, records)
 	points := []string{"handover", "commit.offsets", "commit.rows", "commit.flushed", "commit.ended", "commit.applied", "announced", "sink.apply", "sink.applied"}
 	killed := 0
 	const runs = 6

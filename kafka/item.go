@@ -9,12 +9,12 @@ import (
 	"github.com/forge-platform/strom/processors"
 )
 
-// item is one goka message: a slab, or word from the control plane.
+// item is one goka message: a slab, word from the control plane, or nothing but
+// a reason to look again.
 type item struct {
 	task *task
-	// one of these
+	// at most one of these
 	slab      *processors.Slab
-	announced *processors.Announcement
 	answers   []processors.Answer
 	committed event.Epoch
 	forget    bool // what the coordinator was told of the next record did not arrive

@@ -60,6 +60,7 @@ type task struct {
 	paused    bool         // not fetched; the poll loop only
 	answered  atomic.Int64 // epoch up to which what is parked is answered
 	committed atomic.Int64
+	announced atomic.Pointer[processors.Barrier] // the newest
 	// barrier is the committer's own: what the last committed barrier of this
 	// task says, for epochs that it takes no part in.
 	barrier barrierState
@@ -172,9 +173,13 @@ func (t *task) send(it *item) {
 // messageRoom is how many items a task's channel holds; slabs stop long before.
 const messageRoom = 1024
 
+// announce lets the tasks know of a barrier at once, and wakes those that have
+// nothing to do.
 func (s *session) announce(a processors.Announcement) {
+	b := a.Barrier()
 	for _, t := range s.tasks {
-		t.send(&item{task: t, announced: &a})
+		t.announced.Store(&b)
+		t.send(&item{task: t})
 	}
 }
 
@@ -236,10 +241,6 @@ func (t *task) step(it *item) error {
 	case it.slab != nil:
 		t.inChannel.Add(-int64(it.slab.Bytes))
 		t.runner.Push(it.slab, now)
-	case it.announced != nil:
-		if err := t.runner.Announce(it.announced.Barrier()); err != nil {
-			return err
-		}
 	case it.forget:
 		t.told = processors.Next{}
 	case it.ends:

@@ -341,6 +341,7 @@ func (t *task) makeRunner(ctx context.Context, adm *kadm.Client, progress state.
 	t.runner = processors.NewRunner(processors.RunnerConfig{
 		Task: logic, Stage: stage, Epoch: progress.Epoch, Offsets: []event.Offset{t.start}, Upstream: upstream,
 		Log: s.engine.topology.Plan.Epoch.Clock == mapping.ClockLog, Started: wallClock(), LastStamp: progress.LastStamp,
+		Announced: t.announced.Load,
 	})
 	t.answered.Store(int64(logic.Answered()))
 	return t.firstSlab(ctx, adm)

@@ -1,6 +1,7 @@
 package processors
 
 import (
+	"maps"
 	"strings"
 
 	"github.com/forge-platform/strom/event"
@@ -29,12 +30,15 @@ type repeats struct {
 	// after it cannot.
 	recent  [2]map[string]uint64
 	scratch []byte
+	// filled tells which buckets may hold ids, as far as that is known: most
+	// pipelines have run for less than their horizon.
+	filled map[int64]bool
 }
 
 func newRepeats(r state.Reader, horizon int64) *repeats {
 	return &repeats{
 		state: r, horizon: horizon, width: max(1, horizon/bucketsPerHorizon),
-		now: event.RecordedUnknown, fresh: map[string]uint64{},
+		now: event.RecordedUnknown, fresh: map[string]uint64{}, filled: map[int64]bool{},
 	}
 }
 
@@ -57,6 +61,12 @@ func (r *repeats) seen(id string) (content uint64, ok bool, err error) {
 	}
 	newest := r.bucket(r.now)
 	for b := newest; b >= newest-bucketsPerHorizon; b-- {
+		if filled, err := r.mayHold(b); err != nil || !filled {
+			if err != nil {
+				return 0, false, err
+			}
+			continue
+		}
 		r.scratch = state.IDKey(r.scratch[:0], b, id)
 		raw, ok, err := r.state.Get(r.scratch)
 		if err != nil {
@@ -68,6 +78,22 @@ func (r *repeats) seen(id string) (content uint64, ok bool, err error) {
 		}
 	}
 	return 0, false, nil
+}
+
+// mayHold looks into a bucket once, and remembers.
+func (r *repeats) mayHold(bucket int64) (bool, error) {
+	filled, known := r.filled[bucket]
+	if known {
+		return filled, nil
+	}
+	err := r.state.Scan(state.IDBucketRange(bucket), func([]byte, []byte) (bool, error) {
+		filled = true
+		return false, nil
+	})
+	if err == nil {
+		r.filled[bucket] = filled
+	}
+	return filled, err
 }
 
 func (r *repeats) add(id string, content uint64) {
@@ -86,6 +112,7 @@ func (r *repeats) barrier(b *Barrier) (changes []state.Change, expired []state.R
 			Value: state.AppendIDBlock(nil, rest[:n]),
 		})
 		rest = rest[n:]
+		r.filled[r.bucket(b.Recorded)] = true
 	}
 	oldest := r.bucket(b.Recorded) - bucketsPerHorizon
 	if before := r.bucket(r.now) - bucketsPerHorizon; r.now != event.RecordedUnknown && oldest > before {
@@ -95,6 +122,7 @@ func (r *repeats) barrier(b *Barrier) (changes []state.Change, expired []state.R
 			state.Range{From: state.IDBucketRange(before - 1).From, To: state.IDBucketRange(oldest - 1).To},
 			state.IDBlockRange(oldest-1))
 	}
+	maps.DeleteFunc(r.filled, func(bucket int64, _ bool) bool { return bucket < oldest })
 	r.recent[1], r.recent[0], r.fresh, r.order = r.recent[0], r.fresh, map[string]uint64{}, nil
 	r.bytes = 0
 	r.now = b.Recorded

@@ -70,7 +70,14 @@ type RunnerConfig struct {
 	Started event.RecordedTime
 	// LastStamp is the greatest timestamp of a record read before.
 	LastStamp event.EventTime
+	// Announced, if set, gives the newest announcement, nil before the first.
+	// A source under the wall clock asks it while it is being fed, so that a
+	// barrier does not wait behind what was fetched before it.
+	Announced func() *Barrier
 }
+
+// feedRecords is how many records a source is given before it looks for a barrier.
+const feedRecords = 1024
 
 // Runner drives a task: it decides when the task is fed and when its input has
 // reached a barrier. One goroutine drives it; it holds no clock and does no I/O.
@@ -167,6 +174,9 @@ func (r *Runner) Announce(b Barrier) error {
 // Advance feeds the task and lets it reach the announced barrier if it can. It
 // returns what the task hands over, or nil.
 func (r *Runner) Advance(now Clock) (*Reached, error) {
+	if err := r.lookForBarrier(); err != nil {
+		return nil, err
+	}
 	reached := true
 	for input := range r.queue {
 		ok, err := r.feed(input, now)
@@ -186,18 +196,32 @@ func (r *Runner) feed(input int, now Clock) (reached bool, err error) {
 		return r.feedMarked(input, now)
 	}
 	if !r.config.Log {
-		return r.announced != nil, r.feedAll(input, now)
+		err := r.feedAll(input, now)
+		return r.announced != nil, err
 	}
 	return r.feedLog(input, now)
 }
 
-// feedAll gives the task all that waits, unless an announced barrier comes first.
+// feedAll gives the task all that waits, until a barrier is announced.
 func (r *Runner) feedAll(input int, now Clock) error {
 	for r.announced == nil && len(r.queue[input]) > 0 {
-		all, err := r.give(input, len(r.queue[input][0].records), now)
+		all, err := r.give(input, min(feedRecords, len(r.queue[input][0].records)), now)
 		if err != nil || !all {
 			return err
 		}
+		if err := r.lookForBarrier(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *Runner) lookForBarrier() error {
+	if r.config.Announced == nil {
+		return nil
+	}
+	if b := r.config.Announced(); b != nil {
+		return r.Announce(*b)
 	}
 	return nil
 }
