@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/sasl"
 	"github.com/twmb/franz-go/pkg/sasl/plain"
@@ -106,12 +107,41 @@ func (e *Engine) newClient(opts ...kgo.Opt) (*kgo.Client, error) {
 // away it would wait for it.
 const leavePatience = 3 * time.Second
 
-// leave leaves the client's group, if it has one, and closes it.
-func (e *Engine) leave(client *kgo.Client) {
+// groupOptions are what the engine's group consumers have in common: classic
+// protocol, eager, sticky.
+func (e *Engine) groupOptions(group, topic string) []kgo.Opt {
+	opts := []kgo.Opt{
+		kgo.ConsumerGroup(group), kgo.ConsumeTopics(topic), kgo.Balancers(kgo.StickyBalancer()), kgo.DisableAutoCommit(),
+		kgo.SessionTimeout(e.config.SessionTimeout), kgo.HeartbeatInterval(e.config.SessionTimeout / 4),
+		kgo.RebalanceTimeout(e.config.RebalanceTimeout),
+	}
+	if id := e.instanceID(); id != nil {
+		opts = append(opts, kgo.InstanceID(*id))
+	}
+	return opts
+}
+
+// instanceID names this replica as a static member of its groups, nil where
+// membership is dynamic.
+func (e *Engine) instanceID() *string {
+	if !e.config.StaticMembership {
+		return nil
+	}
+	return &e.config.Replica
+}
+
+// leave closes a client. A dynamic member leaves its group with that; a static
+// one only if it goes for good, else it would not find its tasks again.
+func (e *Engine) leave(client *kgo.Client, forGood bool) {
 	closed := make(chan struct{})
 	go func() {
 		defer close(closed)
+		group, _ := client.OptValue(kgo.ConsumerGroup).(string)
 		client.CloseAllowingRebalance()
+		// Only now: a member that lives would join again.
+		if id := e.instanceID(); id != nil && forGood && group != "" {
+			e.leaveAsStatic(group, *id)
+		}
 	}()
 	timer := time.NewTimer(leavePatience)
 	defer timer.Stop()
@@ -119,6 +149,16 @@ func (e *Engine) leave(client *kgo.Client) {
 	case <-closed:
 	case <-timer.C:
 		e.log.Info("left a group without the broker's answer: it notices by itself")
+	}
+}
+
+// leaveAsStatic says to a group what the close of a static member does not.
+func (e *Engine) leaveAsStatic(group, id string) {
+	ctx, cancel := context.WithTimeout(context.Background(), leavePatience)
+	defer cancel()
+	_, err := kadm.NewClient(e.client).LeaveGroup(ctx, kadm.LeaveGroup(group).Reason("the replica stops").InstanceIDs(id))
+	if err != nil {
+		e.log.Debug("leave a group", "group", group, "error", err)
 	}
 }
 

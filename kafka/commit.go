@@ -232,7 +232,7 @@ func (c *commit) offsets(n event.Epoch) error {
 	}
 	req := kmsg.NewPtrTxnOffsetCommitRequest()
 	req.TransactionalID, req.ProducerID, req.ProducerEpoch = s.transactionalID, id, epoch
-	req.Group, req.Generation, req.MemberID = group, s.generation, s.memberID
+	req.Group, req.Generation, req.MemberID, req.InstanceID = group, s.generation, s.memberID, s.engine.instanceID()
 	metadata := commitMetadata{ID: s.transactionalID, Epoch: n}.encode()
 	for topic, parts := range c.barrierOffsets() {
 		t := kmsg.NewTxnOffsetCommitRequestTopic()

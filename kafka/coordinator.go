@@ -19,9 +19,7 @@ import (
 func (e *Engine) runCoordinator(ctx context.Context) error {
 	topic := e.topology.ControlTopic()
 	lead := &leadership{engine: e, failed: make(chan error, 1)}
-	client, err := e.newClient(
-		kgo.ConsumerGroup(e.topology.CoordinatorGroup()), kgo.ConsumeTopics(topic), kgo.Balancers(kgo.StickyBalancer()),
-		kgo.DisableAutoCommit(), kgo.SessionTimeout(e.config.SessionTimeout), kgo.HeartbeatInterval(e.config.SessionTimeout/4), kgo.RebalanceTimeout(e.config.RebalanceTimeout),
+	client, err := e.newClient(append(e.groupOptions(e.topology.CoordinatorGroup(), topic),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtEnd()),
 		kgo.OnPartitionsAssigned(func(_ context.Context, _ *kgo.Client, p map[string][]int32) {
 			if len(p[topic]) > 0 {
@@ -30,11 +28,11 @@ func (e *Engine) runCoordinator(ctx context.Context) error {
 		}),
 		kgo.OnPartitionsRevoked(func(_ context.Context, _ *kgo.Client, p map[string][]int32) { lead.lost(p[topic]) }),
 		kgo.OnPartitionsLost(func(_ context.Context, _ *kgo.Client, p map[string][]int32) { lead.lost(p[topic]) }),
-	)
+	)...)
 	if err != nil {
 		return err
 	}
-	defer e.leave(client)
+	defer func() { e.leave(client, ctx.Err() != nil) }()
 	defer lead.end()
 	// Only the assignment matters; the leader reads the topic by itself.
 	client.PauseFetchTopics(topic)

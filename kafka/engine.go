@@ -11,6 +11,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/forge-platform/strom/event"
@@ -29,6 +30,11 @@ type Config struct {
 	// transactional ids. Two living replicas never share one; empty: a name
 	// that nobody else has.
 	Replica string
+	// StaticMembership makes the replica a static member of its groups by its
+	// name: one that comes back within the session timeout, after a crash too,
+	// finds its tasks again without a rebalance. Replica must be given, and the
+	// same at every start.
+	StaticMembership bool
 	// UntilEnd ends the run when everything that the input topics held at the
 	// start has been read, and every window has closed.
 	UntilEnd bool
@@ -146,7 +152,11 @@ func (e *Engine) Run(ctx context.Context) error {
 	stop(errStopped)
 	wg.Wait()
 	close(errs)
-	return firstError(errs, context.Cause(running))
+	err = firstError(errs, context.Cause(running))
+	if errors.Is(err, kerr.FencedInstanceID) {
+		return &ReplacedError{Replica: e.config.Replica, Err: err}
+	}
+	return err
 }
 
 var (

@@ -49,7 +49,7 @@ func permanentErrors() []error {
 		kerr.TransactionalIDAuthorizationFailed, kerr.SaslAuthenticationFailed, kerr.UnsupportedSaslMechanism,
 		kerr.MessageTooLarge, kerr.RecordListTooLarge, kerr.InvalidTimestamp, kerr.InvalidRecord,
 		kerr.InvalidTopicException, kerr.UnsupportedVersion, kerr.UnsupportedForMessageFormat,
-		kerr.InvalidTransactionTimeout, kerr.PolicyViolation,
+		kerr.InvalidTransactionTimeout, kerr.PolicyViolation, kerr.FencedInstanceID, kerr.InvalidSessionTimeout,
 	}
 }
 
@@ -60,7 +60,7 @@ func retriable(err error) bool {
 	}
 	if protocol, ok := errors.AsType[*kerr.Error](err); ok {
 		return protocol.Retriable || errors.Is(err, kerr.IllegalGeneration) || errors.Is(err, kerr.UnknownMemberID) ||
-			errors.Is(err, kerr.RebalanceInProgress) || errors.Is(err, kerr.FencedInstanceID) ||
+			errors.Is(err, kerr.RebalanceInProgress) ||
 			errors.Is(err, kerr.InvalidProducerEpoch) || errors.Is(err, kerr.ProducerFenced) ||
 			errors.Is(err, kerr.InvalidProducerIDMapping)
 	}
@@ -98,6 +98,22 @@ func (e *DisagreementError) Error() string {
 		"or records of the changelog were removed; start a new generation to rebuild from the input",
 		e.Task.Stage, e.Task.Partition, e.Progress, e.Offsets)
 }
+
+// ReplacedError says that another process has joined as the static member that
+// this one was.
+type ReplacedError struct {
+	Replica string
+	Err     error
+}
+
+// Error says what to do as well.
+func (e *ReplacedError) Error() string {
+	return fmt.Sprintf("another process runs as replica %q and has taken this one's place; nothing is lost; "+
+		"stop one of the two, or give each its own --replica", e.Replica)
+}
+
+// Unwrap gives the cause.
+func (e *ReplacedError) Unwrap() error { return e.Err }
 
 // MappingError says that a pipeline runs under another mapping than before.
 type MappingError struct {

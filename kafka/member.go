@@ -205,12 +205,9 @@ func (m *member) incarnation(ctx context.Context, handler sarama.ConsumerGroupHa
 	e := m.engine
 	poll, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	client, err := e.newClient(
-		kgo.ConsumerGroup(e.topology.Group(m.stage)), kgo.ConsumeTopics(m.stage.Input),
-		kgo.Balancers(kgo.StickyBalancer()), kgo.DisableAutoCommit(), kgo.BlockRebalanceOnPoll(),
-		kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.KeepControlRecords(),
-		kgo.ConsumeResetOffset(kgo.NoResetOffset()), kgo.SessionTimeout(e.config.SessionTimeout),
-		kgo.HeartbeatInterval(e.config.SessionTimeout/4), kgo.RebalanceTimeout(e.config.RebalanceTimeout), kgo.FetchMaxWait(200*time.Millisecond),
+	client, err := e.newClient(append(e.groupOptions(e.topology.Group(m.stage), m.stage.Input),
+		kgo.BlockRebalanceOnPoll(), kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.KeepControlRecords(),
+		kgo.ConsumeResetOffset(kgo.NoResetOffset()), kgo.FetchMaxWait(200*time.Millisecond),
 		// franz-go waits for stable offsets before it calls AdjustFetchOffsetsFn,
 		// so what the old owners left open is ended before that.
 		kgo.OnPartitionsAssigned(func(ctx context.Context, _ *kgo.Client, p map[string][]int32) {
@@ -227,7 +224,7 @@ func (m *member) incarnation(ctx context.Context, handler sarama.ConsumerGroupHa
 		}),
 		kgo.OnPartitionsRevoked(func(context.Context, *kgo.Client, map[string][]int32) { m.endSession(true) }),
 		kgo.OnPartitionsLost(func(context.Context, *kgo.Client, map[string][]int32) { m.endSession(false) }),
-	)
+	)...)
 	if err != nil {
 		m.fail(err)
 		return err
@@ -235,7 +232,7 @@ func (m *member) incarnation(ctx context.Context, handler sarama.ConsumerGroupHa
 	m.setClient(client)
 	err = m.poll(poll, client)
 	m.endSession(ctx.Err() != nil)
-	e.leave(client)
+	e.leave(client, ctx.Err() != nil)
 	if cause := context.Cause(poll); cause != nil && ctx.Err() == nil {
 		return cause
 	}

@@ -53,10 +53,8 @@ func (e *Engine) sinkOnce(ctx context.Context) error {
 			delete(parts, event.Partition(p))
 		}
 	}
-	client, err := e.newClient(
-		kgo.ConsumerGroup(e.topology.SinkGroup()), kgo.ConsumeTopics(topic), kgo.Balancers(kgo.StickyBalancer()),
-		kgo.DisableAutoCommit(), kgo.BlockRebalanceOnPoll(), kgo.FetchIsolationLevel(kgo.ReadCommitted()),
-		kgo.SessionTimeout(e.config.SessionTimeout), kgo.HeartbeatInterval(e.config.SessionTimeout/4), kgo.RebalanceTimeout(e.config.RebalanceTimeout),
+	client, err := e.newClient(append(e.groupOptions(e.topology.SinkGroup(), topic),
+		kgo.BlockRebalanceOnPoll(), kgo.FetchIsolationLevel(kgo.ReadCommitted()),
 		kgo.ConsumeResetOffset(kgo.NoResetOffset()), kgo.FetchMaxWait(200*time.Millisecond),
 		kgo.AdjustFetchOffsetsFn(func(ctx context.Context, o map[string]map[int32]kgo.Offset) (map[string]map[int32]kgo.Offset, error) {
 			progress, err := e.store.Progress(ctx)
@@ -73,11 +71,11 @@ func (e *Engine) sinkOnce(ctx context.Context) error {
 			return o, nil
 		}),
 		kgo.OnPartitionsRevoked(gone), kgo.OnPartitionsLost(gone),
-	)
+	)...)
 	if err != nil {
 		return err
 	}
-	defer e.leave(client)
+	defer func() { e.leave(client, ctx.Err() != nil) }()
 	for {
 		fetches := client.PollRecords(ctx, sinkChunk)
 		if err := fetchError(ctx, fetches); err != nil {

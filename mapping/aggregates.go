@@ -33,7 +33,7 @@ func (l *loader) aggregate(o *objectEntry, name string, s *section) {
 		s.require("id", "name whose aggregate this is, as in id: customer_id")
 	}
 	a.Where = s.condition("where", from)
-	if s.require("window", "as in window: {tumbling: 1h}") {
+	if s.require("window", "as in window: {tumbling: 1h}; window: none counts over all of time") {
 		a.Assigner = s.window()
 	}
 	if s.require("values", "as in values: {orders: count()}") {
@@ -164,13 +164,21 @@ func (s *section) numeric(name string, x *Expr) *Expr {
 	return x
 }
 
-// window reads {tumbling, offset} or {calendar, zone}.
+// window reads {tumbling, offset}, {calendar, zone} or none.
 func (s *section) window() windows.Assigner {
 	n := s.value["window"]
+	const advice = "as in {tumbling: 1h}, {calendar: day, zone: Europe/Berlin} or none"
+	if n.Kind == yaml.ScalarNode && n.Tag == "!!str" {
+		if n.Value == "none" {
+			return windows.Whole()
+		}
+		s.fault("window", advice, "%s is not a window", quoteShort(n.Value))
+		return nil
+	}
 	if n.Kind == yaml.MappingNode {
 		for i := 0; i+1 < len(n.Content); i += 2 {
 			if k := n.Content[i]; slices.Contains(laterWindows(), k.Value) {
-				s.r.fault(k, s.path("window"), "the windows are tumbling and calendar", "%s windows are not supported by this version yet", k.Value)
+				s.r.fault(k, s.path("window"), "the windows are tumbling, calendar and none", "%s windows are not supported by this version yet", k.Value)
 				return nil
 			}
 		}
@@ -181,7 +189,7 @@ func (s *section) window() windows.Assigner {
 	}
 	switch {
 	case w.has("tumbling") == w.has("calendar"):
-		s.fault("window", "as in {tumbling: 1h} or {calendar: day, zone: Europe/Berlin}", "a window is either tumbling or calendar")
+		s.fault("window", advice, "a window is either tumbling or calendar")
 		return nil
 	case w.has("tumbling"):
 		return w.tumbling()

@@ -39,8 +39,13 @@ type bucket struct {
 //     cache nor in the store;
 //  2. a dirty pane is in the cache;
 //  3. panes in the cache equal what state.Reader shows, unless dirty.
+//
+// An aggregate without a window has one pane for each object. It never closes
+// and nothing is late for it: each barrier publishes the next version of the
+// panes that have changed.
 type aggregator struct {
 	agg      *mapping.Aggregate
+	total    bool // without a window
 	keys     paneKeys
 	state    state.Reader
 	counters *Counters
@@ -62,7 +67,7 @@ type aggregator struct {
 
 func newAggregator(a *mapping.Aggregate, r state.Reader, c *Counters, k *parking) *aggregator {
 	return &aggregator{
-		agg: a, keys: newPaneKeys(a), state: r, counters: c, parking: k,
+		agg: a, total: windows.IsWhole(a.Assigner), keys: newPaneKeys(a), state: r, counters: c, parking: k,
 		watermark: event.WatermarkUnknown,
 		buckets:   map[windows.Window]*bucket{}, parked: map[paneID]*parkedWindow{},
 	}
@@ -80,8 +85,11 @@ func (a *aggregator) add(c *event.Contribution) error {
 }
 
 func (a *aggregator) addTo(w windows.Window, c *event.Contribution) error {
-	closed := a.watermark.Passed(w.End)
-	if closed && a.watermark.Passed(w.End.Add(a.agg.Stream.AllowedLateness)) {
+	timing := windows.OnTime
+	if !a.total {
+		timing = windows.Classify(w, a.watermark, a.agg.Stream.AllowedLateness)
+	}
+	if timing == windows.Gone {
 		a.counters.Late++
 		a.park(w, c)
 		return nil
@@ -91,14 +99,18 @@ func (a *aggregator) addTo(w windows.Window, c *event.Contribution) error {
 		return err
 	}
 	a.agg.Layout.Add(p.acc, c.Values)
+	closed := timing == windows.Late
 	if !closed {
 		a.counters.OnTime++
 		p.origin.observe(c, 0)
+		if a.total {
+			p.fresh.observe(c, 0)
+		}
 	} else {
 		a.counters.Corrections++
 		late := lateness(a.watermark, c.Time)
 		p.origin.observe(c, late)
-		p.late.observe(c, late)
+		p.fresh.observe(c, late)
 	}
 	a.touch(w, c.ID, p, closed)
 	return nil
@@ -223,6 +235,9 @@ func (a *aggregator) barrier(b *Barrier) (*closing, error) {
 	if err := a.correct(c, b); err != nil {
 		return nil, err
 	}
+	if a.total {
+		a.publish(c, b)
+	}
 	for _, id := range a.dirty {
 		p := a.buckets[id.window].panes[id.id]
 		p.dirty = false
@@ -235,8 +250,10 @@ func (a *aggregator) barrier(b *Barrier) (*closing, error) {
 		c.changes = append(c.changes, state.Change{Key: parkedKey(p.number), Value: p.encode()})
 	}
 	a.late = nil
-	c.closeRange, c.closes = a.keys.endingIn(a.watermark, next)
-	a.expire(c, next)
+	if !a.total {
+		c.closeRange, c.closes = a.keys.endingIn(a.watermark, next)
+		a.expire(c, next)
+	}
 	a.watermark, a.epoch = next, b.Epoch+1
 	a.evict()
 	return c, nil
@@ -314,11 +331,22 @@ func (a *aggregator) correct(c *closing, b *Barrier) error {
 		}
 		p.version = published + 1
 		p.corrected = false
-		c.results = append(c.results, a.result(b, id.window, id.id, p.acc, p.version, event.CauseCorrection, &p.late))
-		p.late = origin{}
+		c.results = append(c.results, a.result(b, id.window, id.id, p.acc, p.version, event.CauseCorrection, &p.fresh))
+		p.fresh = origin{}
 	}
 	a.corrected = a.corrected[:0]
 	return nil
+}
+
+// publish publishes the next version of what has changed in this epoch.
+func (a *aggregator) publish(c *closing, b *Barrier) {
+	slices.SortFunc(a.dirty, comparePaneIDs)
+	for _, id := range a.dirty {
+		p := a.buckets[id.window].panes[id.id]
+		p.version++
+		c.results = append(c.results, a.result(b, id.window, id.id, p.acc, p.version, event.CauseOnTime, &p.fresh))
+		p.fresh = origin{}
+	}
 }
 
 // published is the version that a closed window has published so far: what its

@@ -69,8 +69,9 @@ type pane struct {
 	// without a word in its pane, so that closing writes no state.
 	version uint32
 	origin  origin
-	// late collects what corrected the pane in this epoch; not stored.
-	late      origin
+	// fresh is the origin of the next correction, or of a total's next version:
+	// of what this epoch has added. Not stored.
+	fresh     origin
 	dirty     bool
 	corrected bool
 }

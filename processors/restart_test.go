@@ -51,6 +51,7 @@ objects:
   Room:
     aggregates:
       halves: {from: readings, id: room, window: {tumbling: 30s}, values: {n: count(), total: sum(v)}}
+      all: {from: readings, id: room, window: none, values: {n: count(), total: sum(v)}}
 `,
 		rapid.SampledFrom([]string{"1s", "7s", "30s"}).Draw(t, "step"),
 		rapid.SampledFrom([]string{"0s", "5s"}).Draw(t, "out_of_orderness"),

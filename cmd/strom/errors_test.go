@@ -204,6 +204,7 @@ func classes() []struct {
 		{&kafka.DisagreementError{}, exitPipeline},
 		{&kafka.MappingError{}, exitPipeline},
 		{&kafka.RetentionError{}, exitPipeline},
+		{&kafka.ReplacedError{}, exitPipeline},
 		{&processors.HaltedError{}, exitPipeline},
 		{&feed.Error{Err: cause}, exitInput},
 	}

@@ -176,7 +176,7 @@ func pipelineTrouble(err error) bool {
 			return true
 		}
 	}
-	return is[*kafka.DisagreementError](err) || is[*kafka.MappingError](err) || is[*kafka.RetentionError](err) ||
+	return is[*kafka.DisagreementError](err) || is[*kafka.MappingError](err) || is[*kafka.RetentionError](err) || is[*kafka.ReplacedError](err) ||
 		is[*processors.HaltedError](err)
 }
 

@@ -25,6 +25,8 @@ type runFlags struct {
 	connections
 	untilEnd         bool
 	dataDir, replica string
+	static           bool
+	sessionTimeout   time.Duration
 }
 
 func (a *app) runCommand() *cobra.Command {
@@ -36,7 +38,10 @@ SIGTERM or SIGHUP stops it: the epoch under way is committed first; a second
 signal stops at once, which loses nothing either (the epoch is read again).
 
 Several replicas of one pipeline share its partitions: start each with a
---data-dir of its own. (That they end exact through any crash is not proven yet.)
+--data-dir of its own. One more than there are partitions stands by. When one
+dies the others take its tasks after --session-timeout; with
+--static-membership one that is started again before that finds its tasks as
+they were.
 
 A flag goes before its environment variable (STROM_BROKERS, STROM_POSTGRES),
 and that before the mapping. What a URL on the command line says, other users
@@ -52,6 +57,8 @@ mapping's {env: NAME} or {file: PATH}.`,
 	flags.BoolVar(&f.untilEnd, "until-end", false, "stop when all that the topics hold at the start has been read, and close every window")
 	flags.StringVar(&f.dataDir, "data-dir", defaultDataDir, "directory for local state, one for each pipeline and replica")
 	flags.StringVar(&f.replica, "replica", "", "name of this process among the replicas of the pipeline; by default one that nobody else has")
+	flags.BoolVar(&f.static, "static-membership", false, "keep the replica's tasks for it while it is away for less than the session timeout; needs --replica, the same at every start")
+	flags.DurationVar(&f.sessionTimeout, "session-timeout", 10*time.Second, "how long a replica may be silent before the others take its tasks")
 	addConnectionFlags(c, &f.connections)
 	return c
 }
@@ -70,6 +77,9 @@ func (a *app) run(ctx context.Context, path string, f runFlags) error {
 	if err != nil {
 		return err
 	}
+	if err := f.checkMembership(); err != nil {
+		return err
+	}
 	f.fromEnv(a)
 	if err := f.into(plan); err != nil {
 		return err
@@ -81,8 +91,25 @@ func (a *app) run(ctx context.Context, path string, f runFlags) error {
 	defer func() { _ = dir.Release() }() // nothing depends on it any more
 	return a.runPipeline(ctx, pipeline.Run{
 		Plan: plan, Kafka: plan.Kafka, Ontology: plan.Ontology, DataDir: dir.Path(), Replica: f.replica,
-		UntilEnd: f.untilEnd, Log: a.log,
+		StaticMembership: f.static, SessionTimeout: f.sessionTimeout, UntilEnd: f.untilEnd, Log: a.log,
 	})
+}
+
+// Kafka's own bounds for session timeouts, as brokers have them by default.
+const (
+	minSessionTimeout = time.Second
+	maxSessionTimeout = 30 * time.Minute
+)
+
+func (f *runFlags) checkMembership() error {
+	if f.static && f.replica == "" {
+		return usagef("--static-membership needs --replica: a name that is the same at every start and that no other replica has")
+	}
+	if f.sessionTimeout < minSessionTimeout || f.sessionTimeout > maxSessionTimeout {
+		return usagef("--session-timeout %s: it must lie between %s and %s, and within group.min.session.timeout.ms and group.max.session.timeout.ms of the brokers",
+			f.sessionTimeout, minSessionTimeout, maxSessionTimeout)
+	}
+	return nil
 }
 
 // runPipeline runs a pipeline in the foreground: a live line while it runs, a

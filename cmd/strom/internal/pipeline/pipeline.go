@@ -27,8 +27,11 @@ type Run struct {
 	Ontology mapping.Ontology
 	DataDir  string
 	Replica  string
-	UntilEnd bool
-	Log      *slog.Logger
+	// StaticMembership and SessionTimeout are as in kafka.Config.
+	StaticMembership bool
+	SessionTimeout   time.Duration
+	UntilEnd         bool
+	Log              *slog.Logger
 	// Watch, where set, is told of everything that the engine sees.
 	Watch *Watch
 }
@@ -39,7 +42,7 @@ func (r Run) Do(ctx context.Context) error {
 	topology := processors.NewTopology(r.Plan, Generation)
 	c := kafka.Config{
 		Topology: topology, Kafka: r.Kafka, DataDir: r.DataDir,
-		Replica: r.Replica, UntilEnd: r.UntilEnd, Log: r.Log,
+		Replica: r.Replica, StaticMembership: r.StaticMembership, SessionTimeout: r.SessionTimeout, UntilEnd: r.UntilEnd, Log: r.Log,
 		OpenOntology: func(ctx context.Context, p ontology.Pipeline) (ontology.Store, error) {
 			store, err := ontology.Open(ctx, r.Ontology, p, ontology.Options{Logger: r.Log})
 			if err != nil {
