@@ -231,8 +231,21 @@ func (t *task) handle(it *item) {
 		}
 	}()
 	if err := t.step(it); err != nil {
-		s.fail(fmt.Errorf("stage %s, partition %s: %w", t.id.Stage, t.id.Partition, err))
+		err = fmt.Errorf("stage %s, partition %s: %w", t.id.Stage, t.id.Partition, err)
+		if errors.Is(err, processors.ErrOvertaken) {
+			err = s.overtaken(err)
+		}
+		s.fail(err)
 	}
+}
+
+// overtaken finds out whether the session's tasks have other owners, which a
+// process that was stopped for a while does not know when it wakes.
+func (s *session) overtaken(err error) error {
+	if stale := s.checkGeneration(s.ctx); stale != nil {
+		return &errReset{fmt.Errorf("this member is no longer of the group's current generation: %w", errors.Join(stale, err))}
+	}
+	return err
 }
 
 func (t *task) step(it *item) error {

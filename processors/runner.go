@@ -1,6 +1,7 @@
 package processors
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/forge-platform/strom/event"
@@ -158,14 +159,19 @@ func (r *Runner) end(input int) event.Offset {
 	return r.position[input]
 }
 
+// ErrOvertaken says that the others have gone on without this task: somebody
+// else has committed its epochs. That is so where the task has another owner
+// now and this one has not heard of it; else the protocol is broken.
+var ErrOvertaken = errors.New("overtaken")
+
 // Announce takes the announcement of the next barrier. One that the task has
-// reached already is ignored; one further ahead is a broken protocol.
+// reached already is ignored; one further ahead is ErrOvertaken.
 func (r *Runner) Announce(b Barrier) error {
 	switch {
 	case b.Epoch <= r.epoch:
 		return nil
 	case b.Epoch > r.epoch+1:
-		return fmt.Errorf("barrier %s was announced although this task has not committed %s", b.Epoch, r.epoch+1)
+		return fmt.Errorf("%w: barrier %s was announced although this task has not committed %s", ErrOvertaken, b.Epoch, r.epoch+1)
 	}
 	r.announced = &b
 	return nil
@@ -304,7 +310,7 @@ func (r *Runner) mark(input int, m *event.Marker) error {
 	case m.Epoch <= r.epoch:
 		return nil // of a barrier that this task has committed
 	case m.Epoch > r.epoch+1:
-		return fmt.Errorf("%w: a marker of epoch %s where the markers of %s are not complete", event.ErrCorrupt, m.Epoch, r.epoch+1)
+		return fmt.Errorf("%w: a marker of epoch %s where the markers of %s are not complete", ErrOvertaken, m.Epoch, r.epoch+1)
 	}
 	if r.markers[input] == nil {
 		r.markers[input] = map[event.Partition]bool{}

@@ -171,6 +171,7 @@ func pipelineTrouble(err error) bool {
 	for _, class := range []error{
 		ontology.ErrOwner, ontology.ErrKind, ontology.ErrLostState, ontology.ErrNewerSchema,
 		ontology.ErrPipeline, ontology.ErrNames, ontology.ErrFenced, event.ErrVersion, event.ErrCorrupt,
+		processors.ErrOvertaken,
 	} {
 		if errors.Is(err, class) {
 			return true
