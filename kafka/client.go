@@ -109,9 +109,9 @@ const leavePatience = 3 * time.Second
 
 // groupOptions are what the engine's group consumers have in common: classic
 // protocol, eager, sticky.
-func (e *Engine) groupOptions(group, topic string) []kgo.Opt {
+func (e *Engine) groupOptions(group string, b *stickyBalancer) []kgo.Opt {
 	opts := []kgo.Opt{
-		kgo.ConsumerGroup(group), kgo.ConsumeTopics(topic), kgo.Balancers(kgo.StickyBalancer()), kgo.DisableAutoCommit(),
+		kgo.ConsumerGroup(group), kgo.ConsumeTopics(b.topic), kgo.Balancers(b), kgo.DisableAutoCommit(),
 		kgo.SessionTimeout(e.config.SessionTimeout), kgo.HeartbeatInterval(e.config.SessionTimeout / 4),
 		kgo.RebalanceTimeout(e.config.RebalanceTimeout),
 	}

@@ -19,7 +19,7 @@ import (
 func (e *Engine) runCoordinator(ctx context.Context) error {
 	topic := e.topology.ControlTopic()
 	lead := &leadership{engine: e, failed: make(chan error, 1)}
-	client, err := e.newClient(append(e.groupOptions(e.topology.CoordinatorGroup(), topic),
+	client, err := e.newClient(append(e.groupOptions(e.topology.CoordinatorGroup(), newStickyBalancer(topic, nil)),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtEnd()),
 		kgo.OnPartitionsAssigned(func(_ context.Context, _ *kgo.Client, p map[string][]int32) {
 			if len(p[topic]) > 0 {

@@ -32,9 +32,10 @@ import (
 //
 // reset throws away what is in memory and joins again; failed ends the engine.
 type member struct {
-	engine *Engine
-	stage  *processors.Stage
-	items  *registry
+	engine   *Engine
+	stage    *processors.Stage
+	items    *registry
+	balancer *stickyBalancer
 
 	mu      sync.Mutex // guards all below
 	group   *kgo.Client
@@ -48,7 +49,11 @@ type member struct {
 }
 
 func newMember(e *Engine, s *processors.Stage) *member {
-	return &member{engine: e, stage: s, items: newRegistry()}
+	var local []int32
+	if !e.config.StaticMembership { // whose tasks the broker remembers
+		local = e.stores.local(s.Name)
+	}
+	return &member{engine: e, stage: s, items: newRegistry(), balancer: newStickyBalancer(s.Input, local)}
 }
 
 // run runs goka's processor for the stage.
@@ -205,7 +210,7 @@ func (m *member) incarnation(ctx context.Context, handler sarama.ConsumerGroupHa
 	e := m.engine
 	poll, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	client, err := e.newClient(append(e.groupOptions(e.topology.Group(m.stage), m.stage.Input),
+	client, err := e.newClient(append(e.groupOptions(e.topology.Group(m.stage), m.balancer),
 		kgo.BlockRebalanceOnPoll(), kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.KeepControlRecords(),
 		kgo.ConsumeResetOffset(kgo.NoResetOffset()), kgo.FetchMaxWait(200*time.Millisecond),
 		// franz-go waits for stable offsets before it calls AdjustFetchOffsetsFn,

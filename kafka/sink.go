@@ -25,8 +25,9 @@ const sinkChunk = 5000
 // only behind it, for lag tools.
 func (e *Engine) runSink(ctx context.Context) error {
 	wait := newBackoff()
+	balancer := newStickyBalancer(e.topology.ResultsTopic(), nil)
 	for ctx.Err() == nil {
-		err := e.sinkOnce(ctx)
+		err := e.sinkOnce(ctx, balancer)
 		var fenced *ontology.FencedError
 		switch {
 		case ctx.Err() != nil:
@@ -42,7 +43,7 @@ func (e *Engine) runSink(ctx context.Context) error {
 }
 
 // sinkOnce is one life of the sink's group consumer.
-func (e *Engine) sinkOnce(ctx context.Context) error {
+func (e *Engine) sinkOnce(ctx context.Context, balancer *stickyBalancer) error {
 	topic := e.topology.ResultsTopic()
 	var mu sync.Mutex // guards parts
 	parts := map[event.Partition]*sinkPartition{}
@@ -53,7 +54,7 @@ func (e *Engine) sinkOnce(ctx context.Context) error {
 			delete(parts, event.Partition(p))
 		}
 	}
-	client, err := e.newClient(append(e.groupOptions(e.topology.SinkGroup(), topic),
+	client, err := e.newClient(append(e.groupOptions(e.topology.SinkGroup(), balancer),
 		kgo.BlockRebalanceOnPoll(), kgo.FetchIsolationLevel(kgo.ReadCommitted()),
 		kgo.ConsumeResetOffset(kgo.NoResetOffset()), kgo.FetchMaxWait(200*time.Millisecond),
 		kgo.AdjustFetchOffsetsFn(func(ctx context.Context, o map[string]map[int32]kgo.Offset) (map[string]map[int32]kgo.Offset, error) {

@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"sync"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -32,6 +35,23 @@ func (s *stores) dir(t processors.TaskID) string {
 	top := s.engine.topology
 	return filepath.Join(s.engine.config.DataDir, "state", fmt.Sprintf("%s.g%s", top.Plan.Pipeline, top.Generation),
 		t.Stage, t.Partition.String())
+}
+
+// local lists the partitions of a stage of which the data directory holds
+// state, in whatever condition.
+func (s *stores) local(stage string) []int32 {
+	entries, err := os.ReadDir(filepath.Dir(s.dir(processors.TaskID{Stage: stage})))
+	if err != nil {
+		return nil // none, or the opening will say what is wrong
+	}
+	var out []int32
+	for _, e := range entries {
+		if p, err := strconv.ParseInt(e.Name(), 10, 32); err == nil {
+			out = append(out, int32(p))
+		}
+	}
+	slices.Sort(out)
+	return out
 }
 
 func (s *stores) get(t processors.TaskID) (*state.Pebble, error) {

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/forge-platform/strom/event"
@@ -177,22 +178,40 @@ func barriers(t *testing.T, brokers []string, topic string) []barrier {
 // committed reads what a topic holds now, up to its last stable offset.
 func committed(t *testing.T, brokers []string, topic string) []*kgo.Record {
 	t.Helper()
-	client, err := kgo.NewClient(kgo.SeedBrokers(brokers...), kgo.ConsumeTopics(topic),
+	client, err := kgo.NewClient(kgo.SeedBrokers(brokers...), kgo.ConsumeTopics(topic), kgo.KeepControlRecords(),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.FetchIsolationLevel(kgo.ReadCommitted()))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer client.Close()
-	var out []*kgo.Record
-	for {
-		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
-		fetches := client.PollFetches(ctx)
-		cancel()
-		if fetches.NumRecords() == 0 {
-			return out
-		}
-		out = append(out, fetches.Records()...)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	ends, err := kadm.NewClient(client).ListCommittedOffsets(ctx, topic)
+	if err != nil {
+		t.Fatal(err)
 	}
+	left := map[int32]bool{}
+	ends.Each(func(o kadm.ListedOffset) {
+		if o.Offset > 0 {
+			left[o.Partition] = true
+		}
+	})
+	var out []*kgo.Record
+	for len(left) > 0 {
+		fetches := client.PollFetches(ctx)
+		if err := fetches.Err(); err != nil {
+			t.Fatalf("read %s: %v", topic, err)
+		}
+		fetches.EachRecord(func(r *kgo.Record) {
+			if !r.Attrs.IsControl() {
+				out = append(out, r)
+			}
+			if o, _ := ends.Lookup(topic, r.Partition); r.Offset >= o.Offset-1 {
+				delete(left, r.Partition)
+			}
+		})
+	}
+	return out
 }
 
 // checkBarriers makes sure that the announcements are one sequence: no number
