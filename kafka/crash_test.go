@@ -21,6 +21,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/forge-platform/strom/internal/localpg/pgtest"
+	"github.com/forge-platform/strom/internal/race"
 	"github.com/forge-platform/strom/kafka"
 	"github.com/forge-platform/strom/kafka/embedded"
 	"github.com/forge-platform/strom/kafka/embedded/kafkatest"
@@ -142,7 +143,7 @@ func crashPoints() []string {
 
 func TestAKillAtAnyPointLeavesTheSameHistory(t *testing.T) {
 	points := crashPoints()
-	if raceEnabled && os.Getenv("STROM_TEST_POINTS") != "all" {
+	if race.Enabled && os.Getenv("STROM_TEST_POINTS") != "all" {
 		// The detector makes a run ten times as long; it adds nothing to the rest.
 		points = []string{"handover:40", "commit.flushed:70", "commit.ended:80", "adopt.offsets:1"}
 	}
@@ -181,7 +182,7 @@ func TestKillsAtRandomMomentsLoseAndDoubleNothing(t *testing.T) {
 		postgres: pgtest.New(t), dataDir: t.TempDir(),
 	}
 	records := 120_000
-	if raceEnabled {
+	if race.Enabled {
 		records = 12_000 // Pebble notes a stack trace for every file that a Get looks into
 	}
 	data, want := meterData(seed, records)

@@ -325,11 +325,21 @@ func (t *task) restore(ctx context.Context, adm *kadm.Client, committed map[even
 	return t.makeRunner(ctx, adm, progress)
 }
 
+// epochTarget is how long an epoch should be at most under full load.
+func (e *Engine) epochTarget() int64 {
+	epoch := e.topology.Plan.Epoch
+	if epoch.Clock == mapping.ClockLog {
+		return 0
+	}
+	return max(5*epoch.Interval, time.Second).Microseconds()
+}
+
 func (t *task) makeRunner(ctx context.Context, adm *kadm.Client, progress state.Progress) error {
 	s, stage := t.session, t.session.member.stage
 	partitions := s.engine.layout.tasks[stage.Name]
 	logic, err := processors.NewTask(processors.TaskConfig{
 		Stage: stage, Partition: t.id.Partition, Partitions: partitions, State: t.view, Progress: progress,
+		EpochTarget: s.engine.epochTarget(),
 	})
 	if err != nil {
 		return err

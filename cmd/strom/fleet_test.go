@@ -204,11 +204,11 @@ func (l *bankLoad) produce(ctx context.Context, brokers []string) error {
 			due = int(float64(due) * float64(elapsed) / float64(l.over))
 		}
 		for ; sent < due; sent++ {
-			value, err := json.Marshal(l.all[sent])
+			record, err := l.all[sent].record()
 			if err != nil {
 				return err
 			}
-			client.Produce(ctx, &kgo.Record{Topic: "transfers", Key: []byte(strconv.Itoa(l.all[sent].ID)), Value: value}, nil)
+			client.Produce(ctx, record, nil)
 		}
 	}
 	return client.Flush(ctx)
@@ -216,14 +216,18 @@ func (l *bankLoad) produce(ctx context.Context, brokers []string) error {
 
 // chaosTime is how long the fleet is tormented; longer where asked for.
 func chaosTime(t *testing.T) time.Duration {
+	return durationFromEnv(t, "STROM_TEST_CHAOS", 20*time.Second)
+}
+
+func durationFromEnv(t *testing.T, name string, otherwise time.Duration) time.Duration {
 	t.Helper()
-	text := os.Getenv("STROM_TEST_CHAOS")
+	text := os.Getenv(name)
 	if text == "" {
-		return 20 * time.Second
+		return otherwise
 	}
 	d, err := time.ParseDuration(text)
 	if err != nil {
-		t.Fatalf("STROM_TEST_CHAOS: %v", err)
+		t.Fatalf("%s: %v", name, err)
 	}
 	return d
 }

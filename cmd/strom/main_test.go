@@ -30,6 +30,9 @@ func TestMain(m *testing.M) {
 		main()
 		return
 	}
+	if os.Getenv(asBroker) != "" {
+		os.Exit(serveBroker())
+	}
 	// What the tests say of connections is all that holds.
 	for _, name := range []string{envBrokers, envPostgres, "NO_COLOR"} {
 		_ = os.Unsetenv(name)
