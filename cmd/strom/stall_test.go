@@ -230,7 +230,7 @@ func serveBroker() int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	fmt.Println(strings.Join(broker.Brokers(), ","))
+	fmt.Fprintln(os.Stdout, strings.Join(broker.Brokers(), ","))
 	_, _ = io.Copy(io.Discard, os.Stdin)
 	if err := broker.Stop(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
