@@ -32,7 +32,7 @@ func (e *Engine) runCoordinator(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer func() { e.leave(client, ctx.Err() != nil) }()
+	defer e.leave(client)
 	defer lead.end()
 	// Only the assignment matters; the leader reads the topic by itself.
 	client.PauseFetchTopics(topic)

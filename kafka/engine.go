@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -78,6 +79,8 @@ type Engine struct {
 	stores *stores
 	hub    *hub
 	asks   *readBacks
+	// stopping: the replica stops as planned, and gives its tasks up for good.
+	stopping atomic.Bool
 }
 
 // New returns an engine; Run runs it.
@@ -146,6 +149,7 @@ func (e *Engine) Run(ctx context.Context) error {
 	errs := e.start(running, stop, log, &wg)
 	select {
 	case <-ctx.Done():
+		e.stopping.Store(true)
 		e.finishEpoch(running)
 	case <-running.Done():
 	}
@@ -184,6 +188,7 @@ func (e *Engine) start(ctx context.Context, stop context.CancelCauseFunc, log *c
 			err := run(ctx)
 			switch {
 			case errors.Is(err, errEnded):
+				e.stopping.Store(true)
 				stop(errEnded)
 			case ctx.Err() != nil && (err == nil || errors.Is(err, context.Canceled) || errors.Is(err, kgo.ErrClientClosed)):
 			case err == nil:

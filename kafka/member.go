@@ -237,7 +237,11 @@ func (m *member) incarnation(ctx context.Context, handler sarama.ConsumerGroupHa
 	m.setClient(client)
 	err = m.poll(poll, client)
 	m.endSession(ctx.Err() != nil)
-	e.leave(client, ctx.Err() != nil)
+	replaced := e.replaced(ctx, client)
+	e.leave(client)
+	if replaced != nil {
+		return replaced
+	}
 	if cause := context.Cause(poll); cause != nil && ctx.Err() == nil {
 		return cause
 	}

@@ -409,7 +409,7 @@ func (s *session) end(planned bool) {
 		s.engine.log.Debug("goka cleans up", "stage", s.member.stage.Name, "error", err)
 	}
 	s.member.items.purge()
-	s.engine.leave(s.producer, false)
+	s.engine.leave(s.producer)
 	if errors.Is(s.broken(), state.ErrDamaged) {
 		s.discardStores()
 	}

@@ -43,7 +43,7 @@ func (e *Engine) runSink(ctx context.Context) error {
 }
 
 // sinkOnce is one life of the sink's group consumer.
-func (e *Engine) sinkOnce(ctx context.Context, balancer *stickyBalancer) error {
+func (e *Engine) sinkOnce(ctx context.Context, balancer *stickyBalancer) (err error) {
 	topic := e.topology.ResultsTopic()
 	var mu sync.Mutex // guards parts
 	parts := map[event.Partition]*sinkPartition{}
@@ -76,7 +76,12 @@ func (e *Engine) sinkOnce(ctx context.Context, balancer *stickyBalancer) error {
 	if err != nil {
 		return err
 	}
-	defer func() { e.leave(client, ctx.Err() != nil) }()
+	defer func() {
+		if replaced := e.replaced(ctx, client); replaced != nil {
+			err = replaced
+		}
+		e.leave(client)
+	}()
 	for {
 		fetches := client.PollRecords(ctx, sinkChunk)
 		if err := fetchError(ctx, fetches); err != nil {

@@ -130,7 +130,7 @@ func (s *session) abandon() {
 		s.engine.log.Debug("goka cleans up", "stage", s.member.stage.Name, "error", err)
 	}
 	s.member.items.purge()
-	s.engine.leave(s.producer, false)
+	s.engine.leave(s.producer)
 }
 
 // recover brings the tasks to their last committed barrier and returns where
@@ -396,14 +396,7 @@ func (s *session) disagree(ctx context.Context, t *task, p state.Progress, known
 
 // checkGeneration asks the group's coordinator whether this session is current.
 func (s *session) checkGeneration(ctx context.Context) error {
-	req := kmsg.NewPtrHeartbeatRequest()
-	req.Group, req.MemberID, req.Generation = s.engine.topology.Group(s.member.stage), s.memberID, s.generation
-	req.InstanceID = s.engine.instanceID()
-	resp, err := req.RequestWith(ctx, s.engine.client)
-	if err != nil {
-		return err
-	}
-	return kerr.ErrorForCode(resp.ErrorCode)
+	return s.engine.heartbeat(ctx, s.engine.topology.Group(s.member.stage), s.memberID, s.generation)
 }
 
 // adopt commits the recovered offsets and progress again, so that the metadata

@@ -16,8 +16,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/forge-platform/strom/event"
+	"github.com/forge-platform/strom/internal/kafkatest"
 	"github.com/forge-platform/strom/internal/localpg/pgtest"
-	"github.com/forge-platform/strom/kafka/embedded/kafkatest"
 )
 
 // fleet is a pipeline run by several processes of the program.
@@ -248,10 +248,16 @@ func chaosSeed(t *testing.T) uint64 {
 // Three replicas, two stages, killed, stopped, frozen and started again at
 // random under load: no transfer is lost, doubled, or ever seen by half.
 func TestAFleetEndsExactThroughKillsStopsAndFreezes(t *testing.T) {
+	for _, kind := range kafkatest.Kinds() {
+		t.Run(string(kind), func(t *testing.T) { tormentFleet(t, kind) })
+	}
+}
+
+func tormentFleet(t *testing.T, kind kafkatest.Kind) {
 	seed, torment := chaosSeed(t), chaosTime(t)
 	t.Logf("repeat with: STROM_TEST_SEED=%d STROM_TEST_CHAOS=%s go test ./cmd/strom -run %s", seed, torment, t.Name())
 	rng := rand.New(rand.NewPCG(seed, 3))
-	broker := kafkatest.New(t, kafkatest.Topic("transfers", 3))
+	broker := kind.New(t, kafkatest.Topics{"transfers": 3})
 	f := newFleet(t, broker.Brokers(), bankMapping, time.Second)
 	for i := range 3 {
 		if i == 0 {

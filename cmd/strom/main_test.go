@@ -170,6 +170,11 @@ func (p *process) signal(t *testing.T, s os.Signal) outcome {
 
 func (p *process) wait(t *testing.T) outcome {
 	t.Helper()
+	late := time.AfterFunc(2*time.Minute, func() {
+		t.Errorf("the process did not end within two minutes:\n%s", p.stderr.String())
+		_ = p.cmd.Process.Kill()
+	})
+	defer late.Stop()
 	_ = p.cmd.Wait() // the exit code says it
 	return outcome{p.stdout.String(), p.stderr.String(), exitCode(p.cmd.ProcessState.ExitCode())}
 }
