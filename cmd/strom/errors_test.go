@@ -204,6 +204,8 @@ func classes() []struct {
 		{&kafka.DisagreementError{}, exitPipeline},
 		{&kafka.MappingError{}, exitPipeline},
 		{&kafka.RetentionError{}, exitPipeline},
+		{&kafka.TruncatedError{}, exitPipeline},
+		{&kafka.ChangelogError{}, exitPipeline},
 		{&processors.HaltedError{}, exitPipeline},
 		{&feed.Error{Err: cause}, exitInput},
 	}

@@ -177,7 +177,7 @@ func pipelineTrouble(err error) bool {
 		}
 	}
 	return is[*kafka.DisagreementError](err) || is[*kafka.MappingError](err) || is[*kafka.RetentionError](err) ||
-		is[*processors.HaltedError](err)
+		is[*kafka.TruncatedError](err) || is[*kafka.ChangelogError](err) || is[*processors.HaltedError](err)
 }
 
 // errorText is what stderr says of an error: what, where, why, what to do.
