@@ -24,3 +24,5 @@ const (
 func positionKey() []byte { return []byte{keyMeta, 'p'} }
 
 func markKey() []byte { return []byte{keyMeta, 'm'} }
+
+func numbersKey() []byte { return []byte{keyMeta, 'n'} }
