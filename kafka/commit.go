@@ -465,6 +465,7 @@ func (c *commit) end() error {
 	if err := c.failed(); err != nil {
 		return c.abort(err)
 	}
+	c.session.engine.config.At("commit.written")
 	// Not under the session's context: an EndTxn cut off leaves an unknown
 	// outcome where waiting a little would have told it.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.ctx), transactionTimeout)

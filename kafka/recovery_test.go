@@ -330,6 +330,11 @@ func TestAShortChangelogAndAWipedDisk(t *testing.T) {
 		adm := kadm.NewClient(r.client)
 		for i, topic := range r.makeChangelogs(t, c) {
 			stage := c.Topology.Stages[i]
+			if !stage.Source() {
+				if _, err := adm.CreateTopic(t.Context(), 1, 1, nil, stage.Input); err != nil {
+					t.Fatal(err)
+				}
+			}
 			progress := state.InitialProgress()
 			progress.Offsets = map[string]event.Offset{stage.Input: 0}
 			value, err := progress.Encode()
@@ -537,10 +542,16 @@ func TestAStoreAheadOfItsChangelogIsRebuilt(t *testing.T) {
 func (r *steady) connect(t *testing.T, dir string) {
 	t.Helper()
 	r.broker = kafkatest.New(t, kafkatest.Topic("ticks", 1), kafkatest.DataDir(dir))
+	r.dial(t)
+}
+
+func (r *steady) dial(t *testing.T) {
+	t.Helper()
 	client, err := kgo.NewClient(kgo.SeedBrokers(r.broker.Brokers()...), kgo.RecordPartitioner(kgo.ManualPartitioner()))
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(client.Close)
 	r.client = client
 }
 
@@ -576,6 +587,7 @@ func TestAStoreOfAChangelogThatWasMadeAgainIsRebuilt(t *testing.T) {
 	if err := errors.Join(err, listed, deleted, created); err != nil {
 		t.Fatal(err)
 	}
+	r.dial(t) // a client does not follow a topic that is made again
 	r.postgres, r.dir = pgtest.New(t), t.TempDir()
 	r.produce(t, second...)
 	c, _ = r.counted(t)
