@@ -81,7 +81,6 @@ type recovery struct {
 	// after the changelog has been read
 	reading state.Reading
 	member  state.Member
-	history state.History
 	heads   map[event.Partition]bounds // of the changelog, again
 	input   map[event.Partition]bounds
 	// begun are the tasks that have never run before.
@@ -92,10 +91,6 @@ type recovery struct {
 func (r *recovery) observe(ctx context.Context) (err error) {
 	s := r.session
 	r.reading = state.ReadingOf(time.Since(r.log.began), r.log.keep)
-	r.history = state.HistoryNone
-	if max(s.engine.begun, s.engine.hub.newest().Epoch) > 0 {
-		r.history = state.HistoryBegun
-	}
 	if r.heads, err = topicBounds(ctx, r.adm, r.log.topic); err != nil {
 		return err
 	}
@@ -104,6 +99,14 @@ func (r *recovery) observe(ctx context.Context) (err error) {
 	}
 	r.member = s.askGroup(ctx)
 	return ctx.Err()
+}
+
+// history says whether a barrier has ever been announced.
+func (e *Engine) history() state.History {
+	if max(e.begun, e.hub.newest().Epoch) > 0 {
+		return state.HistoryBegun
+	}
+	return state.HistoryNone
 }
 
 // askGroup asks the group's coordinator whether this session's generation is
@@ -144,7 +147,7 @@ func (r *recovery) restore(t *task) error {
 	}
 	head, input := r.heads[t.id.Partition], r.input[t.id.Partition]
 	v, err := r.session.engine.decide(t.id, state.Facts{
-		Barrier: state.BarrierOf(b.progress, b.committed), Member: r.member, History: r.history, Reading: r.reading,
+		Barrier: state.BarrierOf(b.progress, b.committed), Member: r.member, History: r.session.engine.history(), Reading: r.reading,
 		Origin: origin, Log: state.LogOf(head.start, head.high), Input: state.InputOf(b.committed, input.start, input.high),
 	}, nil)
 	if err != nil {

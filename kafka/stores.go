@@ -67,7 +67,11 @@ func (s *stores) prepare(t processors.TaskID, log *changelog) (*state.Pebble, er
 	case state.Rebuild:
 		return s.renew(t, facts.Local, log)
 	case state.Refuse:
-		return nil, found
+		if v.Reason == state.ReasonForeign {
+			return nil, found
+		}
+		b := log.bounds[t.Partition]
+		return nil, &ChangelogError{Task: t, Topic: log.topic, Start: b.start, End: b.high, Verdict: v}
 	case state.Undecided, state.Begin, state.BackToGroup:
 	}
 	return nil, fmt.Errorf("a bug in Strom: a local store is not to be decided upon by %q", v.Decision)
@@ -78,7 +82,7 @@ func (s *stores) prepare(t processors.TaskID, log *changelog) (*state.Pebble, er
 // caller holds mu.
 func (s *stores) inspect(t processors.TaskID, log *changelog) (facts state.Facts, found error) {
 	b := log.bounds[t.Partition]
-	facts.Log = state.LogOf(b.start, b.high)
+	facts.Log, facts.History = state.LogOf(b.start, b.high), s.engine.history()
 	if found = s.damaged[t]; found == nil {
 		facts.Local, facts.Age, found = s.compare(t, log, b)
 	}

@@ -8,16 +8,17 @@ import (
 )
 
 // Facts are what is known of a task when it is taken over. They come in two
-// steps: Local, Log and Age before the changelog is read, while Barrier is
-// BarrierUnread; the others, and Log once more, when the store has caught up.
+// steps: the first four before the changelog is read, while Barrier is
+// BarrierUnread; the others, and Log and History once more, when the store has
+// caught up.
 type Facts struct {
-	Local Local
-	Log   Log
-	Age   Age
+	Local   Local
+	Log     Log
+	Age     Age
+	History History
 
 	Barrier Barrier
 	Member  Member
-	History History
 	Reading Reading
 	Origin  Origin
 	Input   Input

@@ -102,15 +102,15 @@ func decideStore(f Facts) Verdict {
 	case LocalDamaged:
 		return rebuild("nothing in it can be trusted, and the changelog has it all")
 	case LocalOtherLog:
-		return rebuild("what it copies is no longer the truth")
+		return decideUseless(f, "what it copies is no longer the truth")
 	case LocalAhead:
-		return rebuild("it holds what Kafka does not: the changelog was set back, or has lost records")
+		return decideUseless(f, "it holds what Kafka does not: the changelog was set back, or has lost records")
 	case LocalAtEnd:
 		return decideAtEnd(f)
 	case LocalBehind:
 		return decideBehind(f)
 	case LocalCutOff:
-		return rebuild("records are missing between it and what the changelog holds")
+		return decideUseless(f, "records are missing between it and what the changelog holds")
 	}
 	return Verdict{}
 }
@@ -130,11 +130,11 @@ const contradiction = "the store's position and the changelog's bounds contradic
 func decideAtEnd(f Facts) Verdict {
 	switch f.Log {
 	case LogNeverWritten:
-		return rebuild(contradiction)
+		return decideUseless(f, contradiction)
 	case LogWhole, LogBeheaded, LogEmptied:
 		switch f.Age {
 		case AgeUnknown:
-			return rebuild("nothing says which changelog it copies")
+			return decideUseless(f, "nothing says which changelog it copies")
 		case AgeFresh, AgeStale, AgeFuture:
 			return Verdict{Decision: Continue, Why: "nothing was committed since, so nothing can have been missed"}
 		}
@@ -145,13 +145,31 @@ func decideAtEnd(f Facts) Verdict {
 func decideBehind(f Facts) Verdict {
 	switch f.Log {
 	case LogNeverWritten, LogEmptied:
-		return rebuild(contradiction)
+		return decideUseless(f, contradiction)
 	case LogWhole, LogBeheaded:
 		switch f.Age {
 		case AgeFresh:
 			return Verdict{Decision: CatchUp, Why: "the changelog still holds all that follows, tombstones included"}
 		case AgeUnknown, AgeStale, AgeFuture:
 			return rebuild("tombstones that it has not seen may have been compacted away: what they delete would live on in it")
+		}
+	}
+	return Verdict{}
+}
+
+// decideUseless decides about a store that cannot be used: it is thrown away,
+// unless there is nothing to rebuild it from though the pipeline has run. What
+// it holds may be all that is left then.
+func decideUseless(f Facts, why string) Verdict {
+	switch f.Log {
+	case LogWhole, LogBeheaded:
+		return rebuild(why)
+	case LogNeverWritten, LogEmptied:
+		switch f.History {
+		case HistoryNone:
+			return rebuild(why)
+		case HistoryBegun:
+			return refuse(ReasonLost, "the changelog holds nothing to rebuild it from, though the pipeline has run; the store is left as it is")
 		}
 	}
 	return Verdict{}

@@ -68,7 +68,7 @@ func input() fact {
 
 // storeFacts are those that count before the changelog is read, taskFacts those
 // that count afterwards.
-func storeFacts() []fact { return []fact{local(), log(), age()} }
+func storeFacts() []fact { return []fact{local(), log(), age(), pipelineHistory()} }
 
 func taskFacts() []fact {
 	return []fact{member(), barrier().from(state.BarrierNone), pipelineHistory(), reading(), origin(), log(), input()}
@@ -116,7 +116,7 @@ func TestRecoveryIsDecidedForEveryCombinationOfFacts(t *testing.T) {
 			t.Fatalf("%+v: %+v", f, v)
 		}
 		// What does not count in a step makes no difference in it.
-		masked := state.Facts{Local: f.Local, Log: f.Log, Age: f.Age}
+		masked := state.Facts{Local: f.Local, Log: f.Log, Age: f.Age, History: f.History}
 		if f.Barrier != state.BarrierUnread {
 			masked = f
 			masked.Local, masked.Age = 0, 0
@@ -140,14 +140,23 @@ func TestAStoreThatCannotBeTrustedIsNeverUsed(t *testing.T) {
 		if !used && !rebuilt && !refused {
 			t.Errorf("%+v: %s", f, v.Decision)
 		}
-		if refused != (f.Local == state.LocalForeign) {
-			t.Errorf("%+v: %s; somebody else's store, and no other, is refused", f, v.Decision)
-		}
 		untrusted := f.Local == state.LocalDamaged || f.Local == state.LocalOtherLog || f.Local == state.LocalAhead ||
 			f.Local == state.LocalCutOff
 		mayHaveMissed := f.Local == state.LocalBehind && f.Age != state.AgeFresh
 		unknown := f.Age == state.AgeUnknown && f.Local == state.LocalAtEnd
 		if used && (untrusted || mayHaveMissed || unknown) {
+			t.Errorf("%+v: %s", f, v.Decision)
+		}
+		// What is left to rebuild from decides whether a store may be thrown away.
+		nothing := f.Log == state.LogNeverWritten || f.Log == state.LogEmptied
+		holds := f.Local != state.LocalAbsent && f.Local != state.LocalDamaged
+		if rebuilt && nothing && holds && f.History == state.HistoryBegun {
+			t.Errorf("%+v: what may be all that is left is thrown away", f)
+		}
+		if refused && f.Local != state.LocalForeign && (!nothing || !holds || f.History != state.HistoryBegun) {
+			t.Errorf("%+v: refused, though it could be rebuilt", f)
+		}
+		if f.Local == state.LocalForeign && !refused {
 			t.Errorf("%+v: %s", f, v.Decision)
 		}
 		nothingToRead := f.Local == state.LocalAtEnd || (f.Local == state.LocalAbsent && f.Log == state.LogNeverWritten)
@@ -191,6 +200,7 @@ func TestFactsThatAreNoneAreABugThatIsTold(t *testing.T) {
 	for _, f := range []state.Facts{
 		{Local: 99}, {Log: 99}, {Local: state.LocalAtEnd, Log: 99}, {Local: state.LocalAtEnd, Log: state.LogWhole, Age: 99},
 		{Local: state.LocalBehind, Log: 99}, {Local: state.LocalBehind, Log: state.LogWhole, Age: 99},
+		{Local: state.LocalAhead, Log: 99}, {Local: state.LocalAhead, Log: state.LogEmptied, History: 99},
 		{Barrier: state.BarrierNone, Member: 99}, {Barrier: 99, Member: state.MemberCurrent},
 		{Barrier: state.BarrierNone, Member: state.MemberCurrent, History: 99},
 		{Barrier: state.BarrierNone, Member: state.MemberCurrent, Origin: 99},
@@ -357,7 +367,7 @@ func TestTheDocumentShowsEveryCase(t *testing.T) {
 		t.Fatal(err)
 	}
 	text := string(raw)
-	text = inPlace(t, text, "store", markdown([]string{"store", "changelog", "age"}, table(t, storeFacts(), state.Facts{})))
+	text = inPlace(t, text, "store", markdown([]string{"store", "changelog", "age", "history"}, table(t, storeFacts(), state.Facts{})))
 	current := state.Facts{Member: state.MemberCurrent}
 	text = inPlace(t, text, "task", markdown([]string{"barrier", "history", "reading", "origin", "changelog", "input"}, table(t, taskFacts()[1:], current)))
 	if text == string(raw) {
