@@ -172,7 +172,7 @@ func (s *session) apply(h *handed, c *commit) error {
 	}
 	batch := &state.Batch{
 		Changes: append(slices.Clone(h.reached.Layer.Changes()), state.Change{Key: []byte{state.KeyProgress}, Value: progress}),
-		Expired: h.reached.Expired, Position: c.positions[t.id.Partition],
+		Expired: h.reached.Expired, Position: c.positions[t.id.Partition], Mark: s.changelog.mark(c.began),
 	}
 	if err := t.store.Apply(batch); err != nil {
 		return err
@@ -189,6 +189,7 @@ func (s *session) apply(h *handed, c *commit) error {
 type commit struct {
 	session *session
 	ctx     context.Context //nolint:containedctx // lives as long as the call that made it
+	began   event.RecordedTime
 	records int
 	// positions are the changelog offsets of the progress records.
 	positions map[event.Partition]event.Offset
@@ -198,7 +199,7 @@ type commit struct {
 }
 
 func (s *session) newCommit(ctx context.Context) *commit {
-	return &commit{session: s, ctx: ctx, positions: map[event.Partition]event.Offset{}}
+	return &commit{session: s, ctx: ctx, began: wallClock(), positions: map[event.Partition]event.Offset{}}
 }
 
 // begin begins the transaction.
@@ -464,6 +465,7 @@ func (c *commit) end() error {
 	if err := c.failed(); err != nil {
 		return c.abort(err)
 	}
+	c.session.engine.config.At("commit.written")
 	// Not under the session's context: an EndTxn cut off leaves an unknown
 	// outcome where waiting a little would have told it.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.ctx), transactionTimeout)

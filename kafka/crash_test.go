@@ -58,7 +58,8 @@ func childMain() int {
 		return childFailed(err)
 	}
 	engine := kafka.New(kafka.Config{
-		Topology: processors.NewTopology(plan, 1), DataDir: os.Getenv(dataEnv), UntilEnd: true,
+		Topology: processors.NewTopology(plan, 1), DataDir: os.Getenv(dataEnv),
+		UntilEnd:       os.Getenv(childEnv) != "ticks", // those are always killed
 		Kafka:          mapping.Kafka{Brokers: strings.Split(os.Getenv(brokersEnv), ",")},
 		SessionTimeout: childSession, RebalanceTimeout: 2 * childSession, At: crashPoint(os.Getenv(crashEnv)),
 		Log:          slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: childLevel()})),
@@ -76,8 +77,11 @@ func childMain() int {
 }
 
 func childPlan() (*mapping.Plan, error) {
-	if os.Getenv(childEnv) == "meters" {
+	switch os.Getenv(childEnv) {
+	case "meters":
 		return mapping.Parse("meters.yaml", []byte(meters), os.LookupEnv)
+	case "ticks":
+		return mapping.Parse("ticks.yaml", []byte(fusedTicks()), os.LookupEnv)
 	}
 	return mapping.Load("../examples/earthquakes/mapping.yaml", os.LookupEnv)
 }

@@ -74,6 +74,8 @@ type Engine struct {
 	log      *slog.Logger
 
 	client *kgo.Client // plain: metadata, offsets, notices
+	// begun is the newest barrier that the log held when the engine started.
+	begun  event.Epoch
 	layout layout
 	store  ontology.Store
 	stores *stores
@@ -312,6 +314,9 @@ func (e *Engine) checkMapping(ctx context.Context) (*controlLog, error) {
 	}
 	for i := range log.pending {
 		r := &log.pending[i]
+		if r.Kind == kindBarrier {
+			e.begun = r.Epoch
+		}
 		if r.Kind == kindBarrier && r.Mapping != e.topology.Plan.Version {
 			err = &MappingError{Pipeline: e.topology.Plan.Pipeline, Have: r.Mapping, Want: e.topology.Plan.Version, Epoch: r.Epoch}
 		}

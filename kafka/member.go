@@ -15,7 +15,6 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
-	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/forge-platform/strom/event"
 	"github.com/forge-platform/strom/processors"
@@ -186,13 +185,7 @@ func (m *member) explain(ctx context.Context, err error) error {
 	if err == nil || !(gone || errors.Is(err, kerr.OffsetOutOfRange)) {
 		return err
 	}
-	// Not through kadm, which may answer from a cache.
-	req := kmsg.NewPtrMetadataRequest()
-	topic := kmsg.NewMetadataRequestTopic()
-	topic.Topic = &m.stage.Input
-	req.Topics = append(req.Topics, topic)
-	resp, askErr := req.RequestWith(ctx, m.engine.client)
-	if askErr != nil || len(resp.Topics) != 1 || !errors.Is(kerr.ErrorForCode(resp.Topics[0].ErrorCode), kerr.UnknownTopicOrPartition) {
+	if _, asked := lookUpTopic(ctx, m.engine.client, m.stage.Input); !errors.Is(asked, kerr.UnknownTopicOrPartition) {
 		return err
 	}
 	return &MissingTopicError{Stream: m.stage.Stream.Name, Topic: m.stage.Input}

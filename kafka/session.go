@@ -30,6 +30,7 @@ type session struct {
 	// transactionalID is (stage, replica, generation of the group).
 	transactionalID string
 	producer        *kgo.Client
+	changelog       *changelog // what the tasks' stores copy
 
 	ctx    context.Context //nolint:containedctx // the session's life, which goka asks for
 	cancel context.CancelFunc
@@ -242,10 +243,10 @@ func (t *task) handle(it *item) {
 // overtaken finds out whether the session's tasks have other owners, which a
 // process that was stopped for a while does not know when it wakes.
 func (s *session) overtaken(err error) error {
-	if stale := s.checkGeneration(s.ctx); stale != nil {
-		return &errReset{fmt.Errorf("this member is no longer of the group's current generation: %w", errors.Join(stale, err))}
+	if s.askGroup(s.ctx) == state.MemberCurrent {
+		return err
 	}
-	return err
+	return &errReset{fmt.Errorf("this member is no longer of the group's current generation: %w", err)}
 }
 
 func (t *task) step(it *item) error {
@@ -410,16 +411,16 @@ func (s *session) end(planned bool) {
 	}
 	s.member.items.purge()
 	s.engine.leave(s.producer)
-	if errors.Is(s.broken(), state.ErrDamaged) {
-		s.discardStores()
+	if err := s.broken(); errors.Is(err, state.ErrDamaged) {
+		s.condemnStores(err)
 	}
 }
 
-// discardStores throws the local state of all tasks away; which of them is
-// damaged is in the error's text only.
-func (s *session) discardStores() {
+// condemnStores gives up the local state of all tasks; which of them is damaged
+// is in the error's text only.
+func (s *session) condemnStores(damage error) {
 	for _, t := range s.tasks {
-		s.engine.stores.discard(t.id)
+		s.engine.stores.condemn(t.id, damage)
 	}
 }
 

@@ -71,7 +71,7 @@ func (m *member) takeOver(ctx context.Context, handler sarama.ConsumerGroupHandl
 	if err != nil {
 		s.abandon()
 		if errors.Is(err, state.ErrDamaged) {
-			s.discardStores()
+			s.condemnStores(err)
 			err = &errReset{err}
 		}
 		if ctx.Err() != nil {
@@ -146,10 +146,14 @@ func (s *session) recover(ctx context.Context) (map[event.Partition]event.Offset
 	if err != nil {
 		return nil, err
 	}
-	changelog := e.topology.Changelog(s.member.stage)
+	r := &recovery{session: s, adm: adm, committed: committed, begun: map[event.Partition]bool{}}
+	if r.log, err = e.changelogOf(ctx, adm, s.member.stage); err != nil {
+		return nil, err
+	}
+	s.changelog = r.log
 	for _, p := range s.claims[s.member.stage.Input] {
 		id := processors.TaskID{Stage: s.member.stage.Name, Partition: event.Partition(p)}
-		st, err := e.stores.prepare(ctx, adm, id, changelog)
+		st, err := e.stores.prepare(id, r.log)
 		if err != nil {
 			return nil, err
 		}
@@ -161,15 +165,18 @@ func (s *session) recover(ctx context.Context) (map[event.Partition]event.Offset
 	if err := s.recoverTables(ctx); err != nil {
 		return nil, err
 	}
+	if err := r.observe(ctx); err != nil {
+		return nil, err
+	}
 	offsets := map[event.Partition]event.Offset{}
 	for p, t := range s.tasks {
-		if err := t.restore(ctx, adm, committed); err != nil {
+		if err := r.restore(t); err != nil {
 			return nil, err
 		}
 		offsets[p] = t.start
 	}
 	e.config.At("recovery.adopt")
-	return offsets, s.adopt(ctx)
+	return offsets, s.adopt(ctx, r)
 }
 
 // recoverTables lets goka recover the tables. goka keeps only the text of what
@@ -298,33 +305,6 @@ func (s *session) stableOffsets(ctx context.Context, adm *kadm.Client) (map[even
 	}
 }
 
-// restore makes the task from its recovered state.
-func (t *task) restore(ctx context.Context, adm *kadm.Client, committed map[event.Partition]event.Offset) error {
-	s, stage := t.session, t.session.member.stage
-	progress, known, err := state.ReadProgress(t.store)
-	if err != nil {
-		return err
-	}
-	offset, has := committed[t.id.Partition]
-	switch {
-	case known && has && progress.Offsets[stage.Input] == offset:
-	case !known && !has:
-		b, err := partitionBounds(ctx, adm, stage.Input, t.id.Partition)
-		if err != nil {
-			return err
-		}
-		offset = b.start
-		progress.Offsets = map[string]event.Offset{stage.Input: offset}
-	default:
-		return s.disagree(ctx, t, progress, known, offset, has)
-	}
-	progress.Offsets = map[string]event.Offset{stage.Input: offset}
-	t.start = offset
-	t.barrier = barrierState{epoch: progress.Epoch, offsets: progress.Offsets, progress: progress}
-	t.committed.Store(int64(progress.Epoch))
-	return t.makeRunner(ctx, adm, progress)
-}
-
 // epochTarget is how long an epoch should be at most under full load.
 func (e *Engine) epochTarget() int64 {
 	epoch := e.topology.Plan.Epoch
@@ -334,7 +314,9 @@ func (e *Engine) epochTarget() int64 {
 	return max(5*epoch.Interval, time.Second).Microseconds()
 }
 
-func (t *task) makeRunner(ctx context.Context, adm *kadm.Client, progress state.Progress) error {
+// makeRunner makes what drives the task from where it stands; input is where
+// its input begins and ends now.
+func (t *task) makeRunner(progress state.Progress, input bounds) error {
 	s, stage := t.session, t.session.member.stage
 	partitions := s.engine.layout.tasks[stage.Name]
 	logic, err := processors.NewTask(processors.TaskConfig{
@@ -354,54 +336,26 @@ func (t *task) makeRunner(ctx context.Context, adm *kadm.Client, progress state.
 		Announced: t.announced.Load,
 	})
 	t.answered.Store(int64(logic.Answered()))
-	return t.firstSlab(ctx, adm)
+	t.firstSlab(input)
+	return nil
 }
 
 // firstSlab tells the runner where the log ends now: a partition that is at
 // its end delivers nothing that could say so.
-func (t *task) firstSlab(ctx context.Context, adm *kadm.Client) error {
-	input := t.session.member.stage.Input
-	b, err := partitionBounds(ctx, adm, input, t.id.Partition)
-	if err != nil {
-		return err
-	}
-	if t.start < b.start {
-		return &RetentionError{Topic: input, Partition: t.id.Partition, Committed: t.start, Start: b.start}
-	}
-	end, bounded := t.session.engine.layout.ends[input][int32(t.id.Partition)]
+func (t *task) firstSlab(input bounds) {
+	end, bounded := t.session.engine.layout.ends[t.claim.topic][int32(t.id.Partition)]
 	if !bounded {
-		end = int64(b.stable)
+		end = int64(input.stable)
 	}
 	if int64(t.start) >= end {
 		t.runner.Push(&processors.Slab{Next: t.start, AtEnd: true}, t.session.clock())
 	}
-	return nil
-}
-
-// disagree tells apart a session that is no longer current, which goes back to
-// the group, from state that cannot be trusted.
-func (s *session) disagree(ctx context.Context, t *task, p state.Progress, known bool, offset event.Offset, has bool) error {
-	if err := s.checkGeneration(ctx); err != nil {
-		return &errReset{fmt.Errorf("this member is no longer of the group's current generation: %w", err)}
-	}
-	d := &DisagreementError{Task: t.id, Progress: "nothing", Offsets: "none"}
-	if known {
-		d.Progress = fmt.Sprintf("epoch %s at offset %s", p.Epoch, p.Offsets[s.member.stage.Input])
-	}
-	if has {
-		d.Offsets = offset.String()
-	}
-	return d
-}
-
-// checkGeneration asks the group's coordinator whether this session is current.
-func (s *session) checkGeneration(ctx context.Context) error {
-	return s.engine.heartbeat(ctx, s.engine.topology.Group(s.member.stage), s.memberID, s.generation)
 }
 
 // adopt commits the recovered offsets and progress again, so that the metadata
-// names this session, and acknowledges the tasks' last barrier.
-func (s *session) adopt(ctx context.Context) error {
+// names this session, and acknowledges the tasks' last barrier. A task that
+// begins writes its origin first.
+func (s *session) adopt(ctx context.Context, r *recovery) error {
 	epochs := map[event.Epoch][]*task{}
 	newest := event.Epoch(0)
 	for _, t := range s.tasks {
@@ -420,6 +374,9 @@ func (s *session) adopt(ctx context.Context) error {
 		acks := make([]ackJSON, 0, len(tasks))
 		for _, t := range tasks {
 			t.barrier.progress.Member = s.transactionalID
+			for _, change := range r.first(t) {
+				c.produce(r.log.topic, t.id.Partition, change.Key, change.Value)
+			}
 			if err := c.progress(t, t.barrier.progress); err != nil {
 				return c.abort(err)
 			}
@@ -438,8 +395,8 @@ func (s *session) adopt(ctx context.Context) error {
 			return err
 		}
 		if err := t.store.Apply(&state.Batch{
-			Changes:  []state.Change{{Key: []byte{state.KeyProgress}, Value: progress}},
-			Position: c.positions[t.id.Partition],
+			Changes:  append(r.first(t), state.Change{Key: []byte{state.KeyProgress}, Value: progress}),
+			Position: c.positions[t.id.Partition], Mark: r.log.mark(r.log.asked),
 		}); err != nil {
 			return err
 		}

@@ -177,7 +177,8 @@ func pipelineTrouble(err error) bool {
 			return true
 		}
 	}
-	return is[*kafka.DisagreementError](err) || is[*kafka.MappingError](err) || is[*kafka.RetentionError](err) || is[*kafka.ReplacedError](err) ||
+	return is[*kafka.DisagreementError](err) || is[*kafka.MappingError](err) || is[*kafka.RetentionError](err) ||
+		is[*kafka.TruncatedError](err) || is[*kafka.ChangelogError](err) || is[*kafka.ReplacedError](err) ||
 		is[*processors.HaltedError](err)
 }
 
