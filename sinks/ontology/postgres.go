@@ -130,22 +130,52 @@ func (s *Postgres) progress(ctx context.Context, conn *pgx.Conn, stmt string, pa
 	}
 	out := make(map[event.Partition]Progress)
 	_, err := query(ctx, conn, stmt, params, func(c *columns) error {
-		part := event.Partition(c.int4())
-		p := Progress{Epoch: event.Epoch(c.int8()), Recorded: event.RecordedTime(c.instant())}
-		p.Offset, p.UnderWay = event.Offset(c.int8()), event.Epoch(c.int8())
-		seen := c.bytes()
-		if p.Recorded == event.RecordedUnknown {
-			p.Recorded = 0
-		}
-		if seen != nil {
-			if err := json.Unmarshal(seen, &p.Seen); err != nil {
-				return fmt.Errorf("stored progress of partition %s: %w", part, err)
-			}
-		}
+		part, p, err := c.progress()
 		out[part] = p
-		return c.err
+		return err
 	})
 	return out, err
+}
+
+// progress reads one row of the stored progress.
+func (c *columns) progress() (event.Partition, Progress, error) {
+	part := event.Partition(c.int4())
+	p := Progress{Epoch: event.Epoch(c.int8()), Recorded: event.RecordedTime(c.instant())}
+	p.Offset, p.UnderWay = event.Offset(c.int8()), event.Epoch(c.int8())
+	seen := c.bytes()
+	if p.Recorded == event.RecordedUnknown {
+		p.Recorded = 0
+	}
+	if seen != nil {
+		if err := json.Unmarshal(seen, &p.Seen); err != nil {
+			return part, p, fmt.Errorf("stored progress of partition %s: %w", part, err)
+		}
+	}
+	return part, p, c.err
+}
+
+// Probe gives progress and horizon. It asks once.
+func (s *Postgres) Probe(ctx context.Context) (Standing, error) {
+	out := Standing{Progress: map[event.Partition]Progress{}, Horizon: event.RecordedUnknown}
+	err := s.conns.once(ctx, func(conn *pgx.Conn) error {
+		params := [][]byte{int4Param(s.pipelineID), int4Param(int32(s.pipeline.Generation))}
+		_, err := query(ctx, conn, stmtProbe, params, func(c *columns) error {
+			part, p, err := c.progress()
+			if err != nil {
+				return err
+			}
+			out.Progress[part], out.Horizon = p, event.RecordedTime(c.instant())
+			return c.err
+		})
+		return err
+	})
+	if err != nil {
+		return Standing{}, fmt.Errorf("ask the ontology how far it is: %w", err)
+	}
+	if len(out.Progress) == 0 {
+		return Standing{}, &FencedError{Pipeline: s.pipeline.Name, Generation: s.pipeline.Generation, Gone: true}
+	}
+	return out, nil
 }
 
 // storedRecorded is the recorded time of a progress as it is stored: -infinity
