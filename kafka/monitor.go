@@ -38,11 +38,10 @@ type monitor struct {
 	times       []epochTime // of the newest announcements, in order
 	acks        map[processors.TaskID]heardAck
 
-	ontology    OntologySnapshot
-	ontologyErr error // of the last question
-	ends        kadm.ListedOffsets
-	kafkaErr    error
-	stores      map[processors.TaskID]*storeFacts
+	ontology OntologySnapshot
+	ends     kadm.ListedOffsets
+	kafkaErr error // of the last question
+	stores   map[processors.TaskID]*storeFacts
 }
 
 // heardAck is a task's newest acknowledgement on the control topic.
@@ -75,7 +74,6 @@ func newMonitor(e *Engine) *monitor {
 		engine: e, born: time.Now(), phase: "it has not been started",
 		newest: processors.Announcement{Recorded: event.RecordedUnknown},
 		groups: map[string]*groupWatch{}, acks: map[processors.TaskID]heardAck{},
-		ontology: OntologySnapshot{At: time.Time{}},
 	}
 }
 
@@ -216,8 +214,7 @@ func (m *monitor) askOntology(ctx context.Context) {
 	standing, err := m.engine.store.Probe(ctx)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.ontologyErr = err
-	if err != nil {
+	if m.ontology.Err = err; err != nil {
 		return
 	}
 	m.ontology = OntologySnapshot{Known: true, Standing: standing}

@@ -91,8 +91,9 @@ type TaskSnapshot struct {
 
 // OntologySnapshot is how far the ontology was when it was asked last.
 type OntologySnapshot struct {
-	// Known: it has answered at least once.
+	// Known: it has answered at least once. Err is why it did not the last time.
 	Known bool
+	Err   error
 	ontology.Standing
 	// Epoch is the least that a results partition has applied, and At when it
 	// was announced; zero: not known.
@@ -155,8 +156,8 @@ func (m *monitor) complaints() []string {
 		}
 	}
 	switch {
-	case m.ontologyErr != nil:
-		out = append(out, fmt.Sprintf("the ontology does not answer: %v", m.ontologyErr))
+	case m.ontology.Err != nil:
+		out = append(out, fmt.Sprintf("the ontology does not answer: %v", m.ontology.Err))
 	case !m.ontology.Known:
 		out = append(out, "the ontology has not answered yet")
 	}

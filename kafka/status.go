@@ -51,7 +51,7 @@ type Status struct {
 
 // TaskStatus is what a task has acknowledged last.
 type TaskStatus struct {
-	processors.Ack        // its Epoch is 0 where it never has
+	processors.Ack // its Epoch is 0 where it never has
 	Inputs         []InputStatus
 	// Member is the transactional id under which that was, Replica the replica
 	// in it, AckedAt its clock.

@@ -23,6 +23,7 @@ const defaultDataDir = ".strom/run"
 
 type runFlags struct {
 	connections
+	listening
 	untilEnd         bool
 	dataDir, replica string
 }
@@ -45,7 +46,7 @@ mapping's {env: NAME} or {file: PATH}.`,
 		Args: arguments(1, 1),
 		RunE: func(c *cobra.Command, args []string) error {
 			a.talkative()
-			return a.run(c.Context(), args[0], f)
+			return a.run(c, args[0], f)
 		},
 	}
 	flags := c.Flags()
@@ -53,6 +54,7 @@ mapping's {env: NAME} or {file: PATH}.`,
 	flags.StringVar(&f.dataDir, "data-dir", defaultDataDir, "directory for local state, one for each pipeline and replica")
 	flags.StringVar(&f.replica, "replica", "", "name of this process among the replicas of the pipeline; by default one that nobody else has")
 	addConnectionFlags(c, &f.connections)
+	addListenFlag(c, &f.listening, "")
 	return c
 }
 
@@ -65,7 +67,8 @@ func addPostgresFlag(c *cobra.Command, to *string) {
 	c.Flags().StringVar(to, "postgres", "", "address of the ontology's database, postgres://... (or STROM_POSTGRES)")
 }
 
-func (a *app) run(ctx context.Context, path string, f runFlags) error {
+func (a *app) run(c *cobra.Command, path string, f runFlags) error {
+	ctx := c.Context()
 	plan, err := a.loadMapping(path)
 	if err != nil {
 		return err
@@ -74,6 +77,11 @@ func (a *app) run(ctx context.Context, path string, f runFlags) error {
 	if err := f.into(plan); err != nil {
 		return err
 	}
+	w, err := a.serveWeb(ctx, plan.Pipeline, c, f.listening, false)
+	if err != nil {
+		return err
+	}
+	defer w.close()
 	dir, err := datadir.Claim(f.dataDir, plan.Pipeline)
 	if err != nil {
 		return err
@@ -81,7 +89,7 @@ func (a *app) run(ctx context.Context, path string, f runFlags) error {
 	defer func() { _ = dir.Release() }() // nothing depends on it any more
 	return a.runPipeline(ctx, pipeline.Run{
 		Plan: plan, Kafka: plan.Kafka, Ontology: plan.Ontology, DataDir: dir.Path(), Replica: f.replica,
-		UntilEnd: f.untilEnd, Log: a.log,
+		UntilEnd: f.untilEnd, Log: a.log, Metrics: w.metrics,
 	})
 }
 

@@ -19,6 +19,9 @@ type Options struct {
 	// Logger hears of retries; nil: nobody does.
 	Logger *slog.Logger
 	Retry  Retry
+	// OnRetry, where set, is told of every call that is tried again, by the name
+	// of its operation. It must not block.
+	OnRetry func(operation string)
 	// RowsPerStatement bounds the rows that one statement carries; default 5,000.
 	RowsPerStatement int
 }
@@ -29,6 +32,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.RowsPerStatement <= 0 {
 		o.RowsPerStatement = 5000
+	}
+	if o.OnRetry == nil {
+		o.OnRetry = func(string) {}
 	}
 	o.Retry = o.Retry.withDefaults()
 	return o
@@ -102,7 +108,7 @@ func (s *Postgres) String() string {
 }
 
 func (s *Postgres) retry(ctx context.Context, what string, f func(*pgx.Conn) error) error {
-	return s.conns.retry(ctx, s.options.Logger, s.options.Retry, what, f)
+	return s.conns.retry(ctx, &s.options, what, f)
 }
 
 // Progress gives one entry for each results partition.
