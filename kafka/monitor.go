@@ -150,17 +150,17 @@ func (m *monitor) acked(j *ackJSON, r *controlRecord) {
 	}
 }
 
-// announcedAround is when an epoch was announced: R under the wall clock. Under
-// the log's clock the oldest time that is remembered stands for older ones. The
-// caller holds mu.
-func (m *monitor) announcedAround(n event.Epoch, r event.RecordedTime) time.Time {
+// announcedAround is when an epoch was announced: under the wall clock that is
+// its R. Else it is looked up, and the oldest time that is known stands for what
+// was earlier. Zero: not known.
+func announcedAround(times []epochTime, wall bool, n event.Epoch, r event.RecordedTime) time.Time {
 	switch {
 	case n == 0:
 		return time.Time{}
-	case m.engine.topology.Plan.Epoch.Clock == mapping.ClockWall:
+	case wall:
 		return r.Time()
 	}
-	for _, t := range m.times {
+	for _, t := range times {
 		if t.epoch >= n {
 			return t.at
 		}
@@ -220,7 +220,8 @@ func (m *monitor) askOntology(ctx context.Context) {
 	m.ontology = OntologySnapshot{Known: true, Standing: standing}
 	var recorded event.RecordedTime
 	m.ontology.Epoch, recorded = leastApplied(standing.Progress)
-	m.ontology.At = m.announcedAround(m.ontology.Epoch, recorded)
+	wall := m.engine.topology.Plan.Epoch.Clock == mapping.ClockWall
+	m.ontology.At = announcedAround(m.times, wall, m.ontology.Epoch, recorded)
 }
 
 // askKafka finds the ends of the inputs, looks at the groups and the stores.

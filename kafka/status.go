@@ -47,6 +47,7 @@ type Status struct {
 
 	topology *processors.Topology
 	acks     map[processors.TaskID]heardAck
+	times    []epochTime // of the newest announcements
 }
 
 // TaskStatus is what a task has acknowledged last.
@@ -108,14 +109,26 @@ func (s *Status) HeldBy(applied map[event.Partition]ontology.Progress) []Holder 
 	plan := s.topology.Plan
 	st := standing{
 		newest: s.Newest, announcedAt: s.AnnouncedAt, acks: s.acks, applied: applied,
-		// A plan that was not loaded does not say.
-		wall:    plan.Epoch.Clock == mapping.ClockWall && plan.Epoch.Interval > 0,
+		wall:    s.wall(),
 		longest: processors.LongestInterval(plan.Epoch),
 	}
 	for i := range s.Tasks {
 		st.tasks = append(st.tasks, s.Tasks[i].Task)
 	}
 	return st.heldBy(s.Taken)
+}
+
+// AnnouncedAround is about when an epoch was announced, given its R; for one
+// that lies far back under the log's clock it is later than it was. Zero: not
+// known.
+func (s *Status) AnnouncedAround(n event.Epoch, r event.RecordedTime) time.Time {
+	return announcedAround(s.times, s.wall(), n, r)
+}
+
+// wall says that R is the clock on the wall; a plan with a name only does not say.
+func (s *Status) wall() bool {
+	epoch := s.topology.Plan.Epoch
+	return epoch.Clock == mapping.ClockWall && epoch.Interval > 0
 }
 
 // readStatus reads as much of the log as it takes to hear of every task: the
@@ -155,6 +168,7 @@ func (e *Engine) statusOf(recs []controlRecord) (Status, int) {
 		case kindBarrier:
 			epochs++
 			s.Newest, s.AnnouncedAt, s.Announcer = r.announcement(), r.at, r.Coordinator
+			s.times = append(s.times, epochTime{r.Epoch, r.at})
 		case kindAck:
 			for j := range r.Tasks {
 				a := heardAck{Ack: r.Tasks[j].ack(r), offsets: r.Tasks[j].Offsets, member: r.Member, at: r.at}
