@@ -3,6 +3,7 @@ package kafka
 import (
 	"context"
 	"errors"
+	"net"
 	"strings"
 
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -86,12 +87,22 @@ func owner(groups kadm.DescribedGroups, name string, p event.Partition) Owner {
 			for _, q := range t.Partitions {
 				if event.Partition(q) == p {
 					replica, _ := strings.CutPrefix(m.ClientID, clientPrefix)
-					return Owner{State: OwnerHas, Replica: replica, Host: strings.TrimPrefix(m.ClientHost, "/")}
+					return Owner{State: OwnerHas, Replica: replica, Host: hostOf(m.ClientHost)}
 				}
 			}
 		}
 	}
 	return Owner{State: OwnerNobody}
+}
+
+// hostOf takes the address out of what a broker says of a member's: Kafka puts a
+// slash before it, others a port behind it.
+func hostOf(client string) string {
+	client = strings.TrimPrefix(client, "/")
+	if host, _, err := net.SplitHostPort(client); err == nil {
+		return host
+	}
+	return client
 }
 
 // replicaOf takes the replica out of a transactional id: group.replica.generation.

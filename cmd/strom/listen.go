@@ -46,6 +46,9 @@ func (a *app) serveWeb(ctx context.Context, pipeline string, c *cobra.Command, f
 	if anyPort && !named && is[*serve.PortInUseError](err) {
 		l, err = serve.Listen(ctx, "127.0.0.1:0")
 	}
+	if is[*serve.AddressError](err) {
+		err = &usageError{err: err}
+	}
 	if err != nil {
 		return nil, err
 	}
