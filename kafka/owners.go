@@ -52,7 +52,7 @@ func (s *Status) findOwners(ctx context.Context, adm *kadm.Client, topics kadm.T
 		}
 	}
 	// What is missing in the answer is unknown.
-	groups, _ := adm.DescribeGroups(ctx, names...) //nolint:errcheck // see above
+	groups, _ := adm.DescribeGroups(ctx, names...)
 	s.Coordinator = owner(groups, t.CoordinatorGroup(), 0)
 	s.Sink = map[event.Partition]Owner{}
 	for p := range topics[t.ResultsTopic()].Partitions {

@@ -161,9 +161,9 @@ func newStatusJSON(name string, st *kafka.Status, info *ontology.PipelineInfo) *
 	return out
 }
 
-func (out *statusJSON) addTasks(st *kafka.Status) {
+func (s *statusJSON) addTasks(st *kafka.Status) {
 	// What stages hand to each other is not counted as the stream's again.
-	own := "strom." + out.Pipeline + ".g"
+	own := "strom." + s.Pipeline + ".g"
 	var total processors.Counters
 	for i := range st.Tasks {
 		t := &st.Tasks[i]
@@ -184,21 +184,21 @@ func (out *statusJSON) addTasks(st *kafka.Status) {
 				counted.Records = 0
 			} else {
 				j.Source = true
-				out.Lag += in.Lag()
+				s.Lag += in.Lag()
 			}
 		}
 		total.Add(counted)
-		out.Tasks = append(out.Tasks, j)
+		s.Tasks = append(s.Tasks, j)
 	}
-	out.Totals, out.total = totals(total), &total
+	s.Totals, s.total = totals(total), &total
 }
 
 // addWatermarkHolders names, for each stream, the partitions whose watermark is
 // the least of those that are not idle, where they have fallen behind others or
 // have none.
-func (out *statusJSON) addWatermarkHolders(st *kafka.Status) {
+func (s *statusJSON) addWatermarkHolders(st *kafka.Status) {
 	least, most := map[string]event.Watermark{}, map[string]event.Watermark{}
-	held := func(i int) bool { return out.Tasks[i].Source && !st.Tasks[i].Idle }
+	held := func(i int) bool { return s.Tasks[i].Source && !st.Tasks[i].Idle }
 	for i := range st.Tasks {
 		stage, w := st.Tasks[i].Task.Stage, st.Tasks[i].Watermark
 		if !held(i) {
@@ -212,7 +212,7 @@ func (out *statusJSON) addWatermarkHolders(st *kafka.Status) {
 		}
 	}
 	for i := range st.Tasks {
-		t, j := &st.Tasks[i], &out.Tasks[i]
+		t, j := &st.Tasks[i], &s.Tasks[i]
 		if !held(i) || t.Watermark != least[t.Task.Stage] {
 			continue
 		}
@@ -228,26 +228,26 @@ func (out *statusJSON) addWatermarkHolders(st *kafka.Status) {
 		default:
 			continue
 		}
-		out.WatermarksHeldBy = append(out.WatermarksHeldBy, h)
+		s.WatermarksHeldBy = append(s.WatermarksHeldBy, h)
 	}
 }
 
 // ownerSays tells of the owner of what holds the horizon back.
-func (out *statusJSON) ownerSays(st *kafka.Status, h *kafka.Holder) string {
+func (s *statusJSON) ownerSays(st *kafka.Status, h *kafka.Holder) string {
 	switch h.Stage {
 	case kafka.SinkName:
 		return "; " + ownerText(newOwner(st.Sink[h.Partition]), "applies it")
 	case kafka.CoordinatorName:
-		return "; " + ownerText(out.Coordinator, "is the coordinator")
+		return "; " + ownerText(s.Coordinator, "is the coordinator")
 	}
-	for i := range out.Tasks {
-		t := &out.Tasks[i]
+	for i := range s.Tasks {
+		t := &s.Tasks[i]
 		if t.Stage != h.Stage || t.Partition != h.Partition {
 			continue
 		}
 		text := "; " + taskOwner(t)
 		if t.Epoch > 0 {
-			text += fmt.Sprintf("; %s acknowledged epoch %s %s ago", *t.AcknowledgedBy, t.Epoch, ageText(out.now.Sub(t.acknowledged)))
+			text += fmt.Sprintf("; %s acknowledged epoch %s %s ago", *t.AcknowledgedBy, t.Epoch, ageText(s.now.Sub(t.acknowledged)))
 		}
 		return text
 	}

@@ -198,7 +198,9 @@ func (v *visible) consistent(t *testing.T, events int64) {
 		return s.Totals.Events == events && s.Totals.DeadLetters == 1 && s.Lag == 0 && s.Ontology != nil && s.Ontology.Behind == 0
 	})
 	before := v.scrape(t)
-	s := awaitStatus(t, v.env, func(s *statusJSON) bool { return s.Ontology != nil && float64(s.Epoch) > before["strom_announced_epoch"] })
+	s := awaitStatus(t, v.env, func(s *statusJSON) bool {
+		return s.Ontology != nil && float64(s.Epoch) > before["strom_announced_epoch"]
+	})
 	var after map[string]float64
 	eventually(t, func() bool {
 		after = v.scrape(t)

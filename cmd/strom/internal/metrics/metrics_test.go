@@ -270,7 +270,7 @@ func TestTheAlertRulesAreValid(t *testing.T) {
 				t.Errorf("name %q", r.Alert)
 			}
 			seen[r.Alert] = true
-			if r.For != "" && !regexp.MustCompile(`^[1-9][0-9]*[smh]$`).MatchString(r.For) {
+			if r.For != "" && !regexp.MustCompile(`^[1-9]\d*[smh]$`).MatchString(r.For) {
 				t.Errorf("%s: for: %q", r.Alert, r.For)
 			}
 			if s := r.Labels["severity"]; s != "page" && s != "ticket" {
@@ -299,7 +299,7 @@ func checkExpr(t *testing.T, alert, expr string) map[string]bool {
 		}
 	}
 	labels := map[string]bool{labelPipeline: true, "instance": true}
-	words := regexp.MustCompile(`[a-z_]+`).FindAllString(regexp.MustCompile(`\[[0-9]+[smh]\]`).ReplaceAllString(expr, ""), -1)
+	words := regexp.MustCompile(`[a-z_]+`).FindAllString(regexp.MustCompile(`\[\d+[smh]\]`).ReplaceAllString(expr, ""), -1)
 	metrics := 0
 	for _, w := range words {
 		if d, ok := known[w]; ok {

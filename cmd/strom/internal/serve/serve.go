@@ -41,7 +41,7 @@ type PortInUseError struct {
 
 // Error says what to do as well.
 func (e *PortInUseError) Error() string {
-	host, port, _ := net.SplitHostPort(e.Address) //nolint:errcheck // it was split before
+	host, port, _ := net.SplitHostPort(e.Address) // it was split before
 	return fmt.Sprintf("port %s on %s is in use by another program (%v): choose another port for metrics and health with --listen, %s for a free one, or --listen off for none",
 		port, host, e.Err, net.JoinHostPort(host, "0"))
 }
