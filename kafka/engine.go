@@ -144,12 +144,12 @@ const shutdownPatience = 5 * time.Second
 // Run is called once.
 func (e *Engine) Run(ctx context.Context) error {
 	defer e.monitor.enter("it has ended")
-	e.monitor.enter("connects to Kafka")
+	e.monitor.enter("it is starting: it connects to Kafka")
 	if err := e.connect(ctx); err != nil {
 		return err
 	}
 	defer e.client.Close()
-	e.monitor.enter("prepares its topics")
+	e.monitor.enter("it is starting: it prepares its topics")
 	if err := e.prepareTopics(ctx); err != nil {
 		return err
 	}
@@ -158,7 +158,7 @@ func (e *Engine) Run(ctx context.Context) error {
 		return err
 	}
 	defer log.close()
-	e.monitor.enter("opens the ontology")
+	e.monitor.enter("it is starting: it opens the ontology")
 	store, err := e.config.OpenOntology(ctx, e.ontologyPipeline())
 	if err != nil {
 		return err
@@ -177,7 +177,7 @@ func (e *Engine) Run(ctx context.Context) error {
 	errs := e.start(running, stop, log, &wg)
 	select {
 	case <-ctx.Done():
-		e.monitor.enter("stops")
+		e.monitor.enter("it is stopping: the epoch under way is being committed")
 		e.finishEpoch(running)
 	case <-running.Done():
 	}

@@ -49,6 +49,8 @@ type Snapshot struct {
 	Ontology OntologySnapshot
 	// HeldBy names those whom the horizon waits for; empty: it follows.
 	HeldBy []Holder
+
+	running bool // the engine's parts run
 }
 
 // BusyLoop is a loop that has work in hand.
@@ -107,7 +109,7 @@ type OntologySnapshot struct {
 func (e *Engine) Snapshot() Snapshot {
 	s, members, acks := e.monitor.copy()
 	for _, m := range members {
-		if why := m.notReady(); why != "" {
+		if why := m.notReady(); why != "" && s.running {
 			s.NotReady = append(s.NotReady, why)
 		}
 		s.Tasks = append(s.Tasks, m.snapshot(&s, acks)...)
@@ -131,10 +133,10 @@ func (m *monitor) copy() (Snapshot, []*member, map[processors.TaskID]heardAck) {
 		Ontology: m.ontology,
 	}
 	s.Ontology.Progress = maps.Clone(m.ontology.Progress)
-	if m.phase != "" {
-		s.NotReady = append(s.NotReady, m.phase)
+	if s.running = m.phase == ""; s.running {
+		s.NotReady = m.complaints()
 	} else {
-		s.NotReady = append(s.NotReady, m.complaints()...)
+		s.NotReady = []string{m.phase}
 	}
 	for _, name := range slices.Sorted(maps.Keys(m.groups)) {
 		g := m.groups[name]
@@ -152,7 +154,7 @@ func (m *monitor) complaints() []string {
 	var out []string
 	for _, name := range [...]string{CoordinatorName, SinkName} {
 		if g := m.groups[name]; g == nil || g.generation < 1 {
-			out = append(out, fmt.Sprintf("%s: has not joined its group yet", name))
+			out = append(out, fmt.Sprintf("%s: has not joined its group", name))
 		}
 	}
 	switch {

@@ -144,19 +144,26 @@ func sum(samples map[string]float64, name string) float64 {
 	return total
 }
 
-func produceOrders(t *testing.T, broker *embedded.Broker, from, n int) {
+func produceAt(t *testing.T, broker *embedded.Broker, partition int32, values ...string) {
 	t.Helper()
 	client, err := kgo.NewClient(kgo.SeedBrokers(broker.Brokers()...), kgo.RecordPartitioner(kgo.ManualPartitioner()))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer client.Close()
-	for i := range n {
-		at := time.Now().UTC().Add(-time.Second).Format(time.RFC3339Nano)
-		r := &kgo.Record{Topic: "orders", Partition: int32(i % 2), Value: fmt.Appendf(nil, `{"order":"o%d","at":%q,"status":"new"}`, from+i, at)}
-		if err := client.ProduceSync(t.Context(), r).FirstErr(); err != nil {
+	for _, v := range values {
+		if err := client.ProduceSync(t.Context(), &kgo.Record{Topic: "orders", Partition: partition, Value: []byte(v)}).FirstErr(); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// produceOrders produces new orders from a number on, into both partitions in turn.
+func produceOrders(t *testing.T, broker *embedded.Broker, from, n int) {
+	t.Helper()
+	for i := range n {
+		at := time.Now().UTC().Add(-time.Second).Format(time.RFC3339Nano)
+		produceAt(t, broker, int32(i%2), fmt.Sprintf(`{"order":"o%d","at":%q,"status":"new"}`, from+i, at))
 	}
 }
 
@@ -173,22 +180,10 @@ func TestARunningPipelineIsVisible(t *testing.T) {
 	v.awaitReady(t, http.StatusOK, `{"status":"ready"}`)
 
 	produceOrders(t, v.broker, 0, 40)
-	produceBad(t, v.broker)
+	produceAt(t, v.broker, 0, "no JSON")
 	v.consistent(t, 40)
 	v.withoutDatabase(t)
 	v.process.signal(t, syscall.SIGTERM).want(t, exitOK)
-}
-
-func produceBad(t *testing.T, broker *embedded.Broker) {
-	t.Helper()
-	client, err := kgo.NewClient(kgo.SeedBrokers(broker.Brokers()...))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer client.Close()
-	if err := client.ProduceSync(t.Context(), &kgo.Record{Topic: "orders", Value: []byte("no JSON")}).FirstErr(); err != nil {
-		t.Fatal(err)
-	}
 }
 
 // consistent compares two scrapes with a status between them.
@@ -305,6 +300,46 @@ func (v *visible) withoutDatabase(t *testing.T) {
 	}, func() string { return fmt.Sprint(m) })
 	if now := m["strom_horizon_recorded_timestamp_seconds"]; now <= horizon || len(s.HeldBy) != 0 {
 		t.Errorf("the horizon was %v and is %v; status %+v", horizon, now, s)
+	}
+}
+
+// One key in both partitions of a stream that is partitioned by it: it is wrong
+// in one of them, and that one halts.
+func TestAHaltedPartitionIsSeen(t *testing.T) {
+	broker := kafkatest.New(t, kafkatest.Topic("orders", 2))
+	env := map[string]string{envBrokers: broker.Addr(), envPostgres: pgtest.New(t)}
+	v := &visible{broker: broker, env: env, mapping: writeMapping(t, "key: order", "key: order\n    partitioned_by: key")}
+	ctx, cancel := context.WithCancelCause(t.Context())
+	var out buffer
+	a := newTestApp(&out)
+	a.env = environment(env)
+	ended := make(chan exitCode, 1)
+	go func() { ended <- a.main(ctx, []string{"run", v.mapping, "--data-dir", t.TempDir(), "--replica", "r1"}) }()
+	t.Cleanup(func() {
+		cancel(errInterrupted)
+		if code := <-ended; code != exitOK {
+			t.Errorf("exit %d\n%s", code, out.String())
+		}
+	})
+	v.base = awaitField(t, &out, "url=", "\n")
+	for p := range int32(2) {
+		produceAt(t, broker, p, `{"order":"o7","at":"2026-01-01T00:00:00Z","status":"new"}`)
+	}
+	s := awaitStatus(t, env, func(s *statusJSON) bool {
+		return slices.ContainsFunc(s.Tasks, func(j taskStatusJSON) bool { return j.Halted != "" })
+	})
+	i := slices.IndexFunc(s.Tasks, func(j taskStatusJSON) bool { return j.Halted != "" })
+	halted := s.Tasks[i].Partition
+	if len(s.WatermarksHeldBy) == 0 {
+		t.Fatalf("nobody holds the watermark: %+v", s)
+	}
+	if h := s.WatermarksHeldBy[0]; h.Stream != "orders" || h.Partition != halted || !strings.HasPrefix(h.Why, "halted: ") {
+		t.Errorf("the watermark is held by %+v, and partition %s has halted", h, halted)
+	}
+	strom(t, env, "status", v.mapping).want(t, exitOK, fmt.Sprintf("orders: held by partition %s: halted: ", halted))
+	name := fmt.Sprintf(`strom_task_halted{partition="%s",stage="ingest.orders"}`, halted)
+	if m := v.scrape(t); m[name] != 1 || sum(m, "strom_task_halted") != 1 {
+		t.Errorf("%s: %v", name, m)
 	}
 }
 
