@@ -102,8 +102,15 @@ func (e *Engine) newClient(opts ...kgo.Opt) (*kgo.Client, error) {
 	if err != nil {
 		return nil, err
 	}
+	base = append(base, kgo.ClientID(clientID(e.config.Replica)))
 	return kgo.NewClient(append(base, opts...)...)
 }
+
+// clientPrefix stands before a replica's name in the ids of its clients, by
+// which the groups' members are known.
+const clientPrefix = "strom."
+
+func clientID(replica string) string { return clientPrefix + replica }
 
 // leavePatience bounds how long the end of a client may take: with the broker
 // away it would wait for it.

@@ -119,8 +119,23 @@ func (s *session) commit(n event.Epoch, waiting map[event.Partition]*handed) err
 		}
 	}
 	s.engine.config.At("commit.applied")
-	s.engine.log.Debug("committed", "stage", s.member.stage.Name, "epoch", n, "records", c.records, "took", time.Since(started).String())
+	took := time.Since(started)
+	s.engine.config.Observe(Observation{Committed: &Committed{
+		Stage: s.member.stage.Name, Epoch: n, Records: c.records, Waited: started.Sub(firstHanded(waiting)), Took: took,
+	}})
+	s.engine.log.Debug("committed", "stage", s.member.stage.Name, "epoch", n, "records", c.records, "took", took.String())
 	return nil
+}
+
+// firstHanded is when the first of the tasks handed over.
+func firstHanded(waiting map[event.Partition]*handed) time.Time {
+	var first time.Time
+	for _, h := range waiting {
+		if first.IsZero() || h.at.Before(first) {
+			first = h.at
+		}
+	}
+	return first
 }
 
 // awaitAnswers waits, under the log clock, until the windows parked in this

@@ -48,6 +48,8 @@ type controlRecord struct {
 	Stage  string    `json:"stage,omitempty"`
 	Member string    `json:"member,omitempty"`
 	Tasks  []ackJSON `json:"tasks,omitempty"`
+
+	at time.Time // the record's timestamp: the writer's clock
 }
 
 type taskJSON struct {
@@ -260,6 +262,7 @@ func (l *controlLog) poll(ctx context.Context) ([]controlRecord, error) {
 			bad = fmt.Errorf("%s offset %d: %w", l.topic, r.Offset, err)
 			return
 		}
+		c.at = r.Timestamp
 		out = append(out, c)
 	})
 	return out, bad

@@ -34,9 +34,13 @@ func (e *Engine) runCoordinator(ctx context.Context) error {
 	}
 	defer e.leave(client)
 	defer lead.end()
+	defer e.monitor.joins(CoordinatorName, client)()
+	loop := e.monitor.loop(CoordinatorName)
+	defer loop.rest()
 	// Only the assignment matters; the leader reads the topic by itself.
 	client.PauseFetchTopics(topic)
 	for {
+		loop.turn()
 		polled := make(chan error, 1)
 		limited, cancel := context.WithTimeout(ctx, time.Second)
 		go func() { polled <- fetchError(ctx, client.PollRecords(limited, 1)) }()
@@ -146,6 +150,8 @@ func (e *Engine) lead(ctx context.Context) error {
 		coordinator: processors.NewCoordinator(e.topology, e.layout.tasks, e.taskEnds()),
 		records:     make(chan []controlRecord), failed: make(chan error, 1),
 	}
+	e.monitor.announcing.Store(true)
+	defer e.monitor.announcing.Store(false)
 	reading, stop := context.WithCancel(ctx)
 	var reader sync.WaitGroup
 	reader.Go(func() { a.follow(reading, log) })

@@ -65,6 +65,35 @@ type Observation struct {
 	// Applied is the progress of a results partition in the ontology.
 	Applied   *ontology.Progress
 	Partition event.Partition
+	// What this process has done, and how long it took.
+	Committed *Committed
+	TookOver  *TookOver
+	Batch     *Batch
+}
+
+// Committed is one transaction: an epoch of this process's tasks of a stage.
+type Committed struct {
+	Stage   string
+	Epoch   event.Epoch
+	Records int // written, markers and acknowledgement counted
+	// Waited is how long the first task's hand-over waited for those of the
+	// others and for the transaction before; Took is the transaction with the
+	// write into the local stores.
+	Waited, Took time.Duration
+}
+
+// TookOver is a take-over of tasks of a stage by this process.
+type TookOver struct {
+	Stage string
+	Tasks int
+	Took  time.Duration
+	Err   error // nil: they run
+}
+
+// Batch is one transaction of the sink.
+type Batch struct {
+	Partitions, Rows int
+	Took             time.Duration // retries counted
 }
 
 // Engine runs one pipeline in this process.
@@ -83,6 +112,8 @@ type Engine struct {
 	asks   *readBacks
 	// stopping: the replica stops as planned, and gives its tasks up for good.
 	stopping atomic.Bool
+
+	monitor *monitor
 }
 
 // New returns an engine; Run runs it.
@@ -111,7 +142,9 @@ func New(c Config) *Engine {
 	if c.At == nil {
 		c.At = func(string) {}
 	}
-	return &Engine{config: c, topology: c.Topology, log: c.Log, hub: newHub()}
+	e := &Engine{config: c, topology: c.Topology, log: c.Log, hub: newHub()}
+	e.monitor = newMonitor(e)
+	return e
 }
 
 // shutdownPatience bounds how long a stopping engine waits for the epoch under way.
@@ -121,10 +154,13 @@ const shutdownPatience = 5 * time.Second
 // or until an error. When ctx ends, the epoch under way is still committed.
 // Run is called once.
 func (e *Engine) Run(ctx context.Context) error {
+	defer e.monitor.enter("it has ended")
+	e.monitor.enter("it is starting: it connects to Kafka")
 	if err := e.connect(ctx); err != nil {
 		return err
 	}
 	defer e.client.Close()
+	e.monitor.enter("it is starting: it prepares its topics")
 	if err := e.prepareTopics(ctx); err != nil {
 		return err
 	}
@@ -133,6 +169,7 @@ func (e *Engine) Run(ctx context.Context) error {
 		return err
 	}
 	defer log.close()
+	e.monitor.enter("it is starting: it opens the ontology")
 	store, err := e.config.OpenOntology(ctx, e.ontologyPipeline())
 	if err != nil {
 		return err
@@ -152,6 +189,7 @@ func (e *Engine) Run(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
 		e.stopping.Store(true)
+		e.monitor.enter("it is stopping: the epoch under way is being committed")
 		e.finishEpoch(running)
 	case <-running.Done():
 	}
@@ -172,14 +210,20 @@ var (
 
 // start starts the parts; the first that fails stops the others.
 func (e *Engine) start(ctx context.Context, stop context.CancelCauseFunc, log *controlLog, wg *sync.WaitGroup) chan error {
+	members := make([]*member, 0, len(e.topology.Stages))
+	for _, s := range e.topology.Stages {
+		members = append(members, newMember(e, s))
+	}
+	e.monitor.watch(members)
 	parts := map[string]func(context.Context) error{
+		"monitor":     e.monitor.run,
 		"control log": func(ctx context.Context) error { return e.followControl(ctx, log) },
 		"coordinator": e.runCoordinator,
 		"sink":        e.runSink,
 		"read-back":   e.asks.run,
 	}
-	for _, s := range e.topology.Stages {
-		parts["stage "+s.Name] = newMember(e, s).run
+	for _, m := range members {
+		parts["stage "+m.stage.Name] = m.run
 	}
 	if e.config.UntilEnd {
 		parts["end"] = e.awaitEnd
@@ -330,21 +374,26 @@ func (e *Engine) checkMapping(ctx context.Context) (*controlLog, error) {
 
 // followControl passes announcements to the sessions of this process.
 func (e *Engine) followControl(ctx context.Context, log *controlLog) error {
+	loop := e.monitor.loop("control log")
 	for {
+		loop.rest()
 		recs, err := log.read(ctx)
 		if err != nil {
 			return err
 		}
+		loop.turn()
 		for i := range recs {
 			r := &recs[i]
 			switch r.Kind {
 			case kindBarrier:
 				a := r.announcement()
+				e.monitor.announced(&a, r)
 				e.config.Observe(Observation{Announced: &a})
 				e.hub.announce(a)
 			case kindAck:
 				for j := range r.Tasks {
 					ack := r.Tasks[j].ack(r)
+					e.monitor.acked(&r.Tasks[j], r)
 					e.config.Observe(Observation{Acked: &ack})
 				}
 			}

@@ -45,6 +45,11 @@ type member struct {
 	lastID string
 	// met is the first error of an adapter while goka recovers tables.
 	met error
+	// assigned is how many partitions the group has given to this member; below
+	// 0: it has not said.
+	assigned int
+
+	loop *loop // of polls
 }
 
 func newMember(e *Engine, s *processors.Stage) *member {
@@ -52,7 +57,10 @@ func newMember(e *Engine, s *processors.Stage) *member {
 	if !e.config.StaticMembership { // whose tasks the broker remembers
 		local = e.stores.local(s.Name)
 	}
-	return &member{engine: e, stage: s, items: newRegistry(), balancer: newStickyBalancer(s.Input, local)}
+	return &member{
+		engine: e, stage: s, items: newRegistry(), balancer: newStickyBalancer(s.Input, local), assigned: -1,
+		loop: &loop{name: "stage " + s.Name, born: e.monitor.born},
+	}
 }
 
 // run runs goka's processor for the stage.
@@ -228,6 +236,8 @@ func (m *member) incarnation(ctx context.Context, handler sarama.ConsumerGroupHa
 		return err
 	}
 	m.setClient(client)
+	left := e.monitor.joins(m.stage.Name, client)
+	defer left()
 	err = m.poll(poll, client)
 	m.endSession(ctx.Err() != nil)
 	replaced := e.replaced(ctx, client)
@@ -239,6 +249,19 @@ func (m *member) incarnation(ctx context.Context, handler sarama.ConsumerGroupHa
 		return cause
 	}
 	return err
+}
+
+// give says how many partitions the group has given to this member.
+func (m *member) give(n int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.assigned = n
+}
+
+func (m *member) given() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.assigned
 }
 
 func (m *member) setClient(c *kgo.Client) {
@@ -260,7 +283,9 @@ const (
 
 // poll fetches and delivers until ctx ends or the session breaks.
 func (m *member) poll(ctx context.Context, client *kgo.Client) error {
+	defer m.loop.rest()
 	for {
+		m.loop.turn()
 		s := m.session()
 		if s != nil {
 			if err := s.broken(); err != nil {
@@ -291,6 +316,7 @@ func (m *member) poll(ctx context.Context, client *kgo.Client) error {
 // endSession ends the current session, if any. A planned end waits for an
 // epoch that every task has handed over.
 func (m *member) endSession(planned bool) {
+	m.give(-1)
 	s := m.session()
 	if s == nil {
 		return

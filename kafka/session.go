@@ -58,7 +58,8 @@ type task struct {
 
 	inChannel atomic.Int64 // bytes of records on their way through goka
 	inRunner  atomic.Int64 // bytes of records that the runner holds
-	paused    bool         // not fetched; the poll loop only
+	paused    atomic.Bool  // not fetched; the poll loop alone changes it
+	loop      loop
 	answered  atomic.Int64 // epoch up to which what is parked is answered
 	committed atomic.Int64
 	announced atomic.Pointer[processors.Barrier] // the newest
@@ -81,6 +82,7 @@ type barrierState struct {
 type handed struct {
 	task    *task
 	reached *processors.Reached
+	at      time.Time
 }
 
 // fail ends the session with err; the first error holds.
@@ -195,11 +197,11 @@ func (s *session) balance(client *kgo.Client) {
 		waits := t.inChannel.Load() + t.inRunner.Load()
 		messages := len(t.claim.messages)
 		switch {
-		case !t.paused && (waits > bound || messages > messageRoom/4):
-			t.paused = true
+		case !t.paused.Load() && (waits > bound || messages > messageRoom/4):
+			t.paused.Store(true)
 			pause[t.claim.topic] = append(pause[t.claim.topic], int32(p))
-		case t.paused && waits <= bound/2 && messages <= messageRoom/8:
-			t.paused = false
+		case t.paused.Load() && waits <= bound/2 && messages <= messageRoom/8:
+			t.paused.Store(false)
 			resume[t.claim.topic] = append(resume[t.claim.topic], int32(p))
 		}
 	}
@@ -266,7 +268,9 @@ func (t *task) step(it *item) error {
 		t.answered.Store(int64(t.runner.Task().Answered()))
 		t.session.wake()
 	}
+	t.loop.turn()
 	reached, err := t.runner.Advance(now)
+	t.loop.rest() // a hand-over may wait for others
 	if err != nil {
 		return err
 	}
@@ -287,7 +291,7 @@ func (t *task) handOver(r *processors.Reached) {
 	t.answered.Store(int64(t.runner.Task().Answered()))
 	t.told, t.toldEpoch = r.Next, r.Barrier.Epoch
 	select {
-	case s.handed <- &handed{task: t, reached: r}:
+	case s.handed <- &handed{task: t, reached: r, at: time.Now()}:
 	case <-s.ctx.Done():
 	}
 	if len(r.ReadBacks) > 0 {

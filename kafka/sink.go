@@ -82,6 +82,7 @@ func (e *Engine) sinkOnce(ctx context.Context, balancer *stickyBalancer) (err er
 		}
 		e.leave(client)
 	}()
+	defer e.monitor.joins(SinkName, client)()
 	for {
 		fetches := client.PollRecords(ctx, sinkChunk)
 		if err := fetchError(ctx, fetches); err != nil {
@@ -131,18 +132,22 @@ func (e *Engine) sinkFetches(ctx context.Context, client *kgo.Client, parts map[
 
 func (e *Engine) apply(ctx context.Context, client *kgo.Client, parts map[event.Partition]*sinkPartition, chunks []ontology.Chunk) error {
 	e.config.At("sink.apply")
+	started, rows := time.Now(), 0
 	if err := e.store.Apply(ctx, chunks); err != nil {
 		return err
 	}
 	e.config.At("sink.applied")
 	e.asks.wake()
+	took := time.Since(started)
 	offsets := map[int32]kgo.EpochOffset{}
 	for i := range chunks {
 		c := &chunks[i]
+		rows += len(c.Rows)
 		parts[c.Partition].applied(c)
 		offsets[int32(c.Partition)] = kgo.EpochOffset{Epoch: -1, Offset: int64(c.To.Offset)}
 		e.config.Observe(Observation{Applied: &c.To, Partition: c.Partition})
 	}
+	e.config.Observe(Observation{Batch: &Batch{Partitions: len(chunks), Rows: rows, Took: took}})
 	// For lag tools only: an error here means nothing.
 	client.CommitOffsets(ctx, map[string]map[int32]kgo.EpochOffset{e.topology.ResultsTopic(): offsets}, nil)
 	return nil

@@ -68,6 +68,11 @@ func (m *member) takeOver(ctx context.Context, handler sarama.ConsumerGroupHandl
 	if err == nil && !release() {
 		err = ctx.Err()
 	}
+	if ctx.Err() == nil {
+		m.engine.config.Observe(Observation{TookOver: &TookOver{
+			Stage: m.stage.Name, Tasks: len(partitions), Took: time.Since(started), Err: err,
+		}})
+	}
 	if err != nil {
 		s.abandon()
 		if errors.Is(err, state.ErrDamaged) {
@@ -158,6 +163,7 @@ func (s *session) recover(ctx context.Context) (map[event.Partition]event.Offset
 			return nil, err
 		}
 		t := &task{session: s, id: id, store: st, view: state.NewView(st)}
+		t.loop.name, t.loop.born = "task "+id.Stage+"/"+id.Partition.String(), e.monitor.born
 		t.claim = &groupClaim{topic: s.member.stage.Input, task: t, messages: make(chan *sarama.ConsumerMessage, messageRoom)}
 		s.tasks[id.Partition] = t
 	}
@@ -203,6 +209,7 @@ func (s *session) recoverTables(ctx context.Context) error {
 // session, may have left open, and fences them. An unstable fetch shows whose
 // ids stand in the metadata even while a transaction is open.
 func (m *member) endOldTransactions(ctx context.Context, partitions []int32) error {
+	m.give(len(partitions))
 	unstable, err := kadm.NewClient(m.engine.client).FetchOffsets(ctx, m.engine.topology.Group(m.stage))
 	if err != nil {
 		return fmt.Errorf("fetch offsets: %w", err)

@@ -264,6 +264,9 @@ func (p *Pebble) Position() (event.Offset, error) {
 	return decodePosition(v, ok)
 }
 
+// DiskBytes is about the size of the store's files, in bytes.
+func (p *Pebble) DiskBytes() uint64 { return p.db.Metrics().DiskSpaceUsage() }
+
 // Wipe implements Store.
 func (p *Pebble) Wipe() error {
 	if err := p.db.DeleteRange([]byte{0}, []byte{0xff}, pebble.Sync); err != nil {

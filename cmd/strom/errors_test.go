@@ -17,6 +17,7 @@ import (
 
 	"github.com/forge-platform/strom/cmd/strom/internal/datadir"
 	"github.com/forge-platform/strom/cmd/strom/internal/feed"
+	"github.com/forge-platform/strom/cmd/strom/internal/serve"
 	"github.com/forge-platform/strom/event"
 	"github.com/forge-platform/strom/internal/localpg"
 	"github.com/forge-platform/strom/internal/localpg/pgtest"
@@ -219,6 +220,8 @@ func classes() []struct {
 		{&localpg.DataDirInUseError{}, exitDataDir},
 		{&localpg.VersionError{}, exitDataDir},
 		{&localpg.AccessError{Err: cause}, exitDataDir},
+		{&serve.PortInUseError{Address: "127.0.0.1:1", Err: cause}, exitPort},
+		{&serve.AddressError{}, exitUsage},
 		{&localpg.PathTooLongError{}, exitDataDir},
 		{&ontology.HorizonError{}, exitQuestion},
 		{&ontology.UnknownNameError{}, exitQuestion},
