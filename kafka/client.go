@@ -99,6 +99,9 @@ func (e *Engine) newClient(opts ...kgo.Opt) (*kgo.Client, error) {
 	if err != nil {
 		return nil, err
 	}
+	if e.config.Dial != nil {
+		base = append(base, kgo.Dialer(e.config.Dial))
+	}
 	return kgo.NewClient(append(base, opts...)...)
 }
 

@@ -146,6 +146,7 @@ func (s *session) recover(ctx context.Context) (map[event.Partition]event.Offset
 	if err != nil {
 		return nil, err
 	}
+	e.config.At("recovery.offsets")
 	changelog := e.topology.Changelog(s.member.stage)
 	for _, p := range s.claims[s.member.stage.Input] {
 		id := processors.TaskID{Stage: s.member.stage.Name, Partition: event.Partition(p)}
