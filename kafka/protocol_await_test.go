@@ -311,10 +311,19 @@ func (s *protocolScript) announces(d *datadriven.TestData) (string, error) {
 
 // completes waits until the replica has applied what was missing of n.
 func (s *protocolScript) completes(r *replica, _ *datadriven.TestData) (string, error) {
-	n := s.epochs["n"]
-	return "", s.await(r.title+" completes n", func() (bool, error) {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		return slices.ContainsFunc(r.applied, func(a appliedTo) bool { return a.progress.Epoch == n }), nil
-	})
+	return "", s.await(r.title+" completes n", func() (bool, error) { return r.completions(s.epochs["n"]) > 0, nil })
+}
+
+// completions counts how often the replica has completed the epoch in a results
+// partition.
+func (r *replica) completions(n event.Epoch) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	count := 0
+	for _, a := range r.applied {
+		if a.progress.Epoch == n && a.progress.UnderWay == 0 {
+			count++
+		}
+	}
+	return count
 }

@@ -3,6 +3,7 @@ package kafka_test
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"sort"
 	"strings"
@@ -52,6 +53,17 @@ func (s *protocolScript) applied(*datadriven.TestData) (string, error) {
 		out.WriteString("\n")
 	}
 	return out.String(), nil
+}
+
+// completed says who has completed n in a results partition, and how often.
+func (s *protocolScript) completed(*datadriven.TestData) (string, error) {
+	var out strings.Builder
+	for _, title := range slices.Sorted(maps.Keys(s.replicas)) {
+		if count := s.replicas[title].completions(s.epochs["n"]); count > 0 {
+			fmt.Fprintf(&out, "%s, %d times\n", title, count)
+		}
+	}
+	return strings.ReplaceAll(out.String(), "1 times", "once"), nil
 }
 
 func (s *protocolScript) recorded(n event.Epoch) event.RecordedTime {

@@ -43,14 +43,15 @@ import (
 //	                        the broker and its topics; the wall clock with an epoch
 //	                        every 100 ms, or the log clock with steps of an hour
 //	start NAME...           starts replicas
-//	stop NAME               stops one as an operator does
-//	kill NAME               kills one; its groups hear of it at once
+//	stop NAME...            stops them as an operator does
+//	kill NAME...            kills them; its groups hear of it at once
 //	die NAME at=POINT       kills it when it comes to the point; its groups hear of
 //	                        it when its session ends
 //	dead NAME               waits for that
-//	stall NAME at=POINT     stops one goroutine of the replica, once, at a point
-//	stalled NAME at=POINT   waits for that
-//	wake NAME               lets it go on, wherever it stands
+//	stall NAME... at=POINT  stops one goroutine of the first of the replicas that
+//	                        comes to the point, once
+//	stalled NAME... at=POINT  waits for that
+//	wake NAME...            lets them go on, wherever they stand
 //	part NAME from=GROUP    ends its session in a group (stage, sink, coordinator)
 //	                        and does not let it hear of that
 //	hear NAME of=GROUP      lets it
@@ -60,6 +61,8 @@ import (
 //	lost NAME               waits for that
 //	resume NAME             lets what waits through
 //	fence NAME              calls InitProducerId on the replica's transactional id
+//	cast NAME NAME holds=GROUP  waits until two replicas are in a group with one
+//	                        partition; who has it gets the first name
 //	share NAME=TASK...      waits until each replica has one task, and calls it so
 //	write TASK              appends records: KEY at=TIME v=NUMBER, a line each
 //	notices TASK...         waits until the coordinator knows that a record comes
@@ -70,9 +73,10 @@ import (
 //	                        that died has timed out
 //	commits NAME TASK...    waits until it has committed what was written; epoch=n:
 //	                        until it has committed n
-//	announces NAME          waits until it has announced a barrier, once more
-//	completes NAME          waits until it has applied all of n to the ontology
+//	announces NAME...       waits until one of them has announced a barrier, once more
+//	completes NAME          waits until it has applied the rest of n to the ontology
 //	says NAME TEXT          waits for a line in its log
+//	completed               who has applied the rest of n, and how often
 //	applied                 how far the ontology has applied the results
 //	offsets                 where the group's committed offsets stand
 //	epoch n                 who has committed what of n
@@ -155,7 +159,7 @@ func (s *protocolScript) run(d *datadriven.TestData) (string, error) {
 	commands := map[string]func(*datadriven.TestData) (string, error){
 		"pipeline": s.pipeline, "start": s.start, "cast": s.cast, "share": s.share,
 		"stall": s.stall, "die": s.stall, "stalled": s.stalled, "write": s.write, "notices": s.notices,
-		"announces": s.announces, "call": s.call, "epoch": s.epoch, "offsets": s.offsets, "applied": s.applied, "end": s.end,
+		"announces": s.announces, "call": s.call, "epoch": s.epoch, "offsets": s.offsets, "applied": s.applied, "completed": s.completed, "end": s.end,
 	}
 	if run := commands[d.Cmd]; run != nil {
 		return run(d)
