@@ -103,6 +103,9 @@ func (e *Engine) newClient(opts ...kgo.Opt) (*kgo.Client, error) {
 		return nil, err
 	}
 	base = append(base, kgo.ClientID(clientID(e.config.Replica)))
+	if e.config.Dial != nil {
+		base = append(base, kgo.Dialer(e.config.Dial))
+	}
 	return kgo.NewClient(append(base, opts...)...)
 }
 

@@ -137,9 +137,11 @@ func (e *Engine) lead(ctx context.Context) error {
 			producer.Close()
 		}
 	}()
+	e.config.At("lead")
 	if _, _, err := producer.ProducerID(ctx); err != nil {
 		return fmt.Errorf("%w: %w", errAgain, err)
 	}
+	e.config.At("lead.fenced")
 	log, err := e.openControlLog(ctx, true)
 	if err != nil {
 		return err

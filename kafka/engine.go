@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"net"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -50,12 +51,19 @@ type Config struct {
 	CacheBytes int64
 	// QueueBytes bounds the records that wait in front of a task; 0: 32 MiB.
 	QueueBytes int
-	Log        *slog.Logger
+	// SinkChunk is the number of rows of one results partition from which on an
+	// epoch is applied in parts; 0: 5,000.
+	SinkChunk int
+	Log       *slog.Logger
 	// Observe, where set, is told of every announcement, acknowledgement and
 	// applied epoch that this process sees. It must not block.
 	Observe func(Observation)
-	// At, where set, is called at named points of the protocol: tests crash there.
+	// At, where set, is called at named points of the protocol: tests crash
+	// there, or block to stall the goroutine.
 	At func(point string)
+	// Dial, where set, makes the connections to the brokers, instead of the TLS
+	// settings; tests put faults of the network there.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 }
 
 // Observation is one thing that the engine saw.
@@ -129,6 +137,9 @@ func New(c Config) *Engine {
 	}
 	if c.QueueBytes == 0 {
 		c.QueueBytes = 32 << 20
+	}
+	if c.SinkChunk == 0 {
+		c.SinkChunk = sinkChunk
 	}
 	if c.Replica == "" {
 		c.Replica = fmt.Sprintf("r%08x", rand.Uint32())

@@ -409,6 +409,7 @@ func (s *session) end(planned bool) {
 		s.awaitInFlight()
 	}
 	s.cancel()
+	s.engine.config.At("session.end")
 	s.work.Wait()
 	if err := s.handler.Cleanup(groupSession{s}); err != nil {
 		s.engine.log.Debug("goka cleans up", "stage", s.member.stage.Name, "error", err)

@@ -16,8 +16,8 @@ import (
 	"github.com/forge-platform/strom/sinks/ontology"
 )
 
-// sinkChunk is the number of rows that one partition applies at once: an epoch
-// larger than that is applied in chunks.
+// sinkChunk is the number of rows that one partition applies at once, unless the
+// configuration says otherwise: an epoch larger than that is applied in chunks.
 const sinkChunk = 5000
 
 // runSink feeds the results topic into the ontology. It starts from the
@@ -158,6 +158,7 @@ func (e *Engine) apply(ctx context.Context, client *kgo.Client, parts map[event.
 type sinkPartition struct {
 	partition event.Partition
 	upstream  map[string]int32 // tasks by stage
+	chunk     int              // rows that are applied at once
 	stored    ontology.Progress
 	// segments lie behind stored: each ends at a completed epoch, but the last.
 	segments []*segment
@@ -171,7 +172,7 @@ type segment struct {
 }
 
 func newSinkPartition(e *Engine, p event.Partition, at ontology.Progress) *sinkPartition {
-	return &sinkPartition{partition: p, upstream: e.layout.tasks, stored: at}
+	return &sinkPartition{partition: p, upstream: e.layout.tasks, chunk: e.config.SinkChunk, stored: at}
 }
 
 // open returns the segment that is being filled.
@@ -264,7 +265,7 @@ func (s *sinkPartition) next() (ontology.Chunk, bool) {
 	c := ontology.Chunk{Partition: s.partition, From: s.stored}
 	some := false
 	for _, g := range s.segments {
-		if !g.done || (some && len(c.Rows)+len(g.rows) > sinkChunk) {
+		if !g.done || (some && len(c.Rows)+len(g.rows) > s.chunk) {
 			break
 		}
 		c.Rows = append(c.Rows, g.rows...)
@@ -275,7 +276,7 @@ func (s *sinkPartition) next() (ontology.Chunk, bool) {
 		return c, true
 	}
 	// The epoch under way has grown larger than a chunk: apply what is there.
-	if len(s.segments) == 1 && len(s.segments[0].rows) >= sinkChunk {
+	if len(s.segments) == 1 && len(s.segments[0].rows) >= s.chunk {
 		g := s.segments[0]
 		c.Rows, c.To = g.rows, g.to
 		c.To.Seen = cloneSeen(g.to.Seen)

@@ -151,6 +151,7 @@ func (s *session) recover(ctx context.Context) (map[event.Partition]event.Offset
 	if err != nil {
 		return nil, err
 	}
+	e.config.At("recovery.offsets")
 	r := &recovery{session: s, adm: adm, committed: committed, begun: map[event.Partition]bool{}}
 	if r.log, err = e.changelogOf(ctx, adm, s.member.stage); err != nil {
 		return nil, err
