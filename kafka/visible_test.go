@@ -15,24 +15,24 @@ import (
 	"github.com/forge-platform/strom/kafka"
 )
 
-// replica is an engine that runs beside others of its pipeline.
-type replica struct {
+// watched is an engine that runs beside others of its pipeline.
+type watched struct {
 	engine *kafka.Engine
 	cancel context.CancelFunc
 	ended  chan error
 }
 
-func startReplica(t *testing.T, c kafka.Config, name string) *replica {
+func startReplica(t *testing.T, c kafka.Config, name string) *watched {
 	t.Helper()
 	c.Replica, c.DataDir, c.RebalanceTimeout = name, t.TempDir(), 4*time.Second
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
-	r := &replica{engine: kafka.New(c), cancel: cancel, ended: make(chan error, 1)}
+	r := &watched{engine: kafka.New(c), cancel: cancel, ended: make(chan error, 1)}
 	go func() { r.ended <- r.engine.Run(ctx) }()
 	t.Cleanup(func() { r.stop(t) })
 	return r
 }
 
-func (r *replica) stop(t *testing.T) {
+func (r *watched) stop(t *testing.T) {
 	t.Helper()
 	r.cancel()
 	if err, open := <-r.ended; open {
@@ -44,7 +44,7 @@ func (r *replica) stop(t *testing.T) {
 }
 
 // tasks is the number of tasks of a stage that the engine says are its own.
-func (r *replica) tasks(stage string) int {
+func (r *watched) tasks(stage string) int {
 	s := r.engine.Snapshot()
 	n := 0
 	for i := range s.Tasks {
@@ -55,7 +55,7 @@ func (r *replica) tasks(stage string) int {
 	return n
 }
 
-func (r *replica) ready() bool { return len(r.engine.Snapshot().NotReady) == 0 }
+func (r *watched) ready() bool { return len(r.engine.Snapshot().NotReady) == 0 }
 
 // soon waits, for a bounded time, until it is so.
 func soon(t *testing.T, what string, so func() bool) {
