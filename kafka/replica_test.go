@@ -30,29 +30,10 @@ func TestASecondProcessComesAndGoes(t *testing.T) {
 			}
 			first, stopFirst := context.WithTimeout(t.Context(), time.Minute)
 			defer stopFirst()
-			progress := make(chan struct{}, 1)
+			seen := newProgress()
 			ended := make(chan error, 1)
-			go func() {
-				ended <- engine(func(o kafka.Observation) {
-					if o.Announced != nil {
-						select {
-						case progress <- struct{}{}:
-						default:
-						}
-					}
-				}, false).Run(first)
-			}()
-			goesOn := func(when string) {
-				t.Helper()
-				for range 10 { // the first may have waited in the channel
-					select {
-					case <-progress:
-					case <-time.After(20 * time.Second):
-						t.Fatalf("no barrier is announced %s", when)
-					}
-				}
-			}
-			goesOn("at the start")
+			go func() { ended <- engine(seen.observe, false).Run(first) }()
+			seen.await(t, 10, "at the start")
 			third := len(data) / 3
 			for i := range 2 {
 				produceMeters(t, broker.Brokers(), data[i*third:(i+1)*third])
@@ -61,7 +42,7 @@ func TestASecondProcessComesAndGoes(t *testing.T) {
 					t.Fatalf("the second process: %v", err)
 				}
 				stopSecond()
-				goesOn("after the second process has left")
+				seen.await(t, 10, "after the second process has left")
 			}
 			stopFirst()
 			if err := <-ended; err != nil {
@@ -89,19 +70,12 @@ func TestAStopIsPromptWhileTheBrokerIsAway(t *testing.T) {
 			s := newSteadyOn(t, broker.Brokers())
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
-			running := make(chan struct{}, 1)
 			c := s.config(t, fmt.Sprintf(ticks, "wall", ""))
-			c.Observe = func(o kafka.Observation) {
-				if o.Announced != nil {
-					select {
-					case running <- struct{}{}:
-					default:
-					}
-				}
-			}
+			seen := newProgress()
+			c.Observe = seen.observe
 			ended := make(chan error, 1)
 			go func() { ended <- kafka.New(c).Run(ctx) }()
-			<-running
+			seen.await(t, 1, "at the start")
 			if err := broker.Stop(); err != nil {
 				t.Fatal(err)
 			}
