@@ -39,7 +39,7 @@ const (
 
 const (
 	childSession = time.Second
-	childTime    = 2 * time.Minute
+	childTime    = time.Minute
 )
 
 func TestMain(m *testing.M) {
