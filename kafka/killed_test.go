@@ -35,7 +35,7 @@ func keyed(records []*kgo.Record) []*kgo.Record {
 func killed(t *testing.T) (*steady, *child) {
 	t.Helper()
 	r := newSteady(t, 1)
-	return r, &child{pipeline: "ticks", broker: r.broker, postgres: r.postgres, dataDir: r.dir}
+	return r, &child{pipeline: "ticks", brokers: r.broker.Brokers(), postgres: r.postgres, dataDir: r.dir}
 }
 
 // kill runs the child until it dies at the point.

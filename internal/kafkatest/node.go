@@ -20,7 +20,7 @@ import (
 )
 
 const (
-	startPatience = time.Minute
+	startPatience = 2 * time.Minute
 	stopPatience  = 20 * time.Second
 	startAttempts = 3
 
