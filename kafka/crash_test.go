@@ -244,7 +244,13 @@ func TestKillsAtRandomMomentsLoseAndDoubleNothing(t *testing.T) {
 // its SyncGroup would live for ever.
 func (c *child) bury(t *testing.T) {
 	t.Helper()
-	client, err := kgo.NewClient(kgo.SeedBrokers(c.brokers...))
+	buryMembers(t, c.brokers)
+}
+
+// buryMembers takes every member out of its group.
+func buryMembers(t *testing.T, brokers []string) {
+	t.Helper()
+	client, err := kgo.NewClient(kgo.SeedBrokers(brokers...))
 	if err != nil {
 		t.Fatal(err)
 	}
