@@ -346,7 +346,7 @@ func TestAHaltedPartitionIsSeen(t *testing.T) {
 		t.Errorf("the watermark is held by %+v, and partition %s has halted", h, halted)
 	}
 	strom(t, env, "status", v.mapping).want(t, exitOK, fmt.Sprintf("orders: held by partition %s: halted: ", halted))
-	name := fmt.Sprintf(`strom_task_halted{partition="%s",stage="ingest.orders"}`, halted)
+	name := `strom_task_halted{partition="` + halted.String() + `",stage="ingest.orders"}`
 	if m := v.scrape(t); m[name] != 1 || sum(m, "strom_task_halted") != 1 {
 		t.Errorf("%s: %v", name, m)
 	}
