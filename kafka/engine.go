@@ -56,7 +56,8 @@ type Config struct {
 	SinkChunk int
 	Log       *slog.Logger
 	// Observe, where set, is told of every announcement, acknowledgement and
-	// applied epoch that this process sees. It must not block.
+	// applied epoch that this process sees, and of the work that it does. It
+	// may be called from several goroutines, and must not block.
 	Observe func(Observation)
 	// At, where set, is called at named points of the protocol: tests crash
 	// there, or block to stall the goroutine.

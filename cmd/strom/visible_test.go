@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -173,8 +174,12 @@ func TestARunningPipelineIsVisible(t *testing.T) {
 	closed := v.broker.Cluster().Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.JoinGroup}, Err: kerr.CoordinatorLoadInProgress, Count: -1})
 	v.start(t)
 	v.awaitReady(t, http.StatusServiceUnavailable, "stage ingest.orders: has not joined its group")
-	if m := v.scrape(t); m["strom_ready"] != 0 || m["strom_coordinator"] != 0 || m["process_resident_memory_bytes"] < 1<<20 || m["go_goroutines"] < 1 {
+	m := v.scrape(t)
+	if m["strom_ready"] != 0 || m["strom_coordinator"] != 0 || m["go_goroutines"] < 1 {
 		t.Errorf("before it is ready: %v", m)
+	}
+	if runtime.GOOS == "linux" && m["process_resident_memory_bytes"] < 1<<20 {
+		t.Errorf("resident memory is %v", m["process_resident_memory_bytes"])
 	}
 	closed.Remove()
 	v.awaitReady(t, http.StatusOK, `{"status":"ready"}`)
@@ -206,8 +211,8 @@ func (v *visible) consistent(t *testing.T, events int64) {
 		"strom_records_total": s.Totals.Records, "strom_events_total": s.Totals.Events, "strom_dead_letters_total": s.Totals.DeadLetters,
 		"strom_repeats_total": 0, "strom_on_time_total": s.Totals.OnTime, "strom_late_corrections_total": 0,
 		"strom_task_lag_records": s.Lag, "strom_coordinator": 1, "strom_ready": 1, "strom_ontology_up": 1,
-		`strom_takeover_duration_seconds_count{stage="ingest.orders"}`: 1, "strom_rebalances_total": 3,
-		"strom_task_halted": 0, "strom_task_parked_windows": 0, "strom_sources_held": 0, "strom_horizon_holder": 0,
+		`strom_takeover_duration_seconds_count{stage="ingest.orders"}`: 1,
+		"strom_task_halted": 0, "strom_task_parked_windows": 0, "strom_sources_held": 0,
 		"strom_takeover_failures_total": 0, "strom_sink_retries_total": 0, "strom_task_queue_bytes": 0,
 	} {
 		for _, m := range []map[string]float64{before, after} {
@@ -216,6 +221,10 @@ func (v *visible) consistent(t *testing.T, events int64) {
 			}
 		}
 	}
+	if n := sum(after, "strom_rebalances_total"); n < 3 {
+		t.Errorf("%v rebalances of three groups", n)
+	}
+	eventually(t, func() bool { return sum(v.scrape(t), "strom_horizon_holder") == 0 }, func() string { return "somebody holds the horizon" })
 	rising := []string{
 		"strom_announced_epoch", "strom_horizon_epoch", "strom_announced_recorded_timestamp_seconds", "strom_horizon_recorded_timestamp_seconds",
 		`strom_sink_applied_epoch{partition="0"}`, `strom_task_committed_epoch{partition="1",stage="ingest.orders"}`,
@@ -259,7 +268,7 @@ func (v *visible) owned(t *testing.T, s *statusJSON) {
 	if len(owners) != 5 || !slices.Equal(owners, slices.Repeat([]ownerJSON{r1}, 5)) {
 		t.Errorf("owners: %+v", owners)
 	}
-	if *s.AnnouncedBy != "r1" || *s.Age < 0 || *s.Age > 30 || len(s.HeldBy) != 0 || *s.Ontology.Age > 30 {
+	if *s.AnnouncedBy != "r1" || *s.Age < 0 || *s.Age > 30 || *s.Ontology.Age > 30 {
 		t.Errorf("status: %+v", s)
 	}
 	strom(t, v.env, "status", v.mapping).want(t, exitOK, "ago by r1", "announced", "OWNER", "safe horizon")
@@ -337,7 +346,7 @@ func TestAHaltedPartitionIsSeen(t *testing.T) {
 		t.Errorf("the watermark is held by %+v, and partition %s has halted", h, halted)
 	}
 	strom(t, env, "status", v.mapping).want(t, exitOK, fmt.Sprintf("orders: held by partition %s: halted: ", halted))
-	name := fmt.Sprintf(`strom_task_halted{partition="%s",stage="ingest.orders"}`, halted)
+	name := `strom_task_halted{partition="` + halted.String() + `",stage="ingest.orders"}`
 	if m := v.scrape(t); m[name] != 1 || sum(m, "strom_task_halted") != 1 {
 		t.Errorf("%s: %v", name, m)
 	}
@@ -372,7 +381,7 @@ func TestAddressesThatAreNone(t *testing.T) {
 	env := map[string]string{envBrokers: "127.0.0.1:1", envPostgres: "postgres:///none"}
 	for address, why := range map[string]string{
 		":7466": "it names no host", "7466": "it is not HOST:PORT", "127.0.0.1:http": "is not a port",
-		"127.0.0.1:70000": "is not a port", "192.0.2.1:7466": "cannot assign requested address",
+		"127.0.0.1:70000": "is not a port", "192.0.2.1:7466": "assign requested address",
 	} {
 		strom(t, env, "run", path, "--data-dir", t.TempDir(), "--listen", address).
 			want(t, exitUsage, fmt.Sprintf("cannot listen on %q", address), why, "strom run --help")
