@@ -542,6 +542,7 @@ func TestAStoreAheadOfItsChangelogIsRebuilt(t *testing.T) {
 func (r *steady) connect(t *testing.T, dir string) {
 	t.Helper()
 	r.broker = kafkatest.New(t, kafkatest.Topic("ticks", 1), kafkatest.DataDir(dir))
+	r.brokers = r.broker.Brokers()
 	r.dial(t)
 }
 
