@@ -297,9 +297,14 @@ func commitOffsets(ctx context.Context, client *kgo.Client, req *kmsg.TxnOffsetC
 	return nil
 }
 
+// endingBackoff spaces out attempts at what waits for a transaction to end.
+// Apache Kafka answers EndTxn before it has written the markers, and refuses the
+// next transaction under that id until then: two milliseconds, as a rule.
+func endingBackoff() *backoff { return &backoff{next: 4 * time.Millisecond} }
+
 // retry repeats a request while the broker says that it is not ready for it.
 func (c *commit) retry(do func() error) error {
-	wait := newBackoff()
+	wait := endingBackoff()
 	for {
 		err := do()
 		again := errors.Is(err, kerr.ConcurrentTransactions) || errors.Is(err, kerr.CoordinatorLoadInProgress) ||

@@ -267,7 +267,7 @@ func (m *member) openTransactions(ctx context.Context) map[string]bool {
 // fence calls InitProducerId on another's transactional id: it ends his open
 // transaction and refuses him from then on.
 func fence(ctx context.Context, client *kgo.Client, id string) error {
-	wait := newBackoff()
+	wait := endingBackoff()
 	for {
 		req := kmsg.NewPtrInitProducerIDRequest()
 		req.TransactionalID = new(id)
@@ -290,7 +290,7 @@ func fence(ctx context.Context, client *kgo.Client, id string) error {
 // stableOffsets reads the committed offsets of the input when no transaction
 // may still change them.
 func (s *session) stableOffsets(ctx context.Context, adm *kadm.Client) (map[event.Partition]event.Offset, error) {
-	wait := newBackoff()
+	wait := endingBackoff()
 	for {
 		resp, err := adm.FetchOffsets(kadm.RequireStable(ctx), s.engine.topology.Group(s.member.stage))
 		if err == nil {
