@@ -275,6 +275,7 @@ func (s *protocolScript) takes(r *replica, d *datadriven.TestData) (string, erro
 		if late > slack {
 			return "", fmt.Errorf("%s, but %s after the session of the dead had timed out", out, late)
 		}
+		s.t.Logf("%s after the session of the dead had timed out", late)
 		out += ", in time"
 	}
 	return out + "\n", nil
