@@ -4,9 +4,12 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"math/rand/v2"
+	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"syscall"
@@ -272,7 +275,7 @@ func tormentFleet(t *testing.T, kind kafkatest.Kind) {
 	did := map[string]int{}
 	for deadline := time.Now().Add(torment); time.Now().Before(deadline); {
 		did[f.torment(rng)]++
-		f.status()
+		did["scraped"] += f.checkVisible()
 	}
 	if err := <-l.done; err != nil {
 		t.Fatal(err)
@@ -285,10 +288,58 @@ func tormentFleet(t *testing.T, kind kafkatest.Kind) {
 			r.thaw()
 		}
 	}
-	f.await("all is read", time.Minute, func(s *statusJSON) bool { return s.Lag == 0 && len(s.Tasks) == 12 })
+	f.await("all is read", time.Minute, func(s *statusJSON) bool { return s.Lag == 0 })
 	f.end()
 	t.Logf("%d transfers, %v", len(l.all), did)
+	if did["scraped"] == 0 {
+		t.Error("nobody has told metrics")
+	}
 	f.checkBank(l.all)
+}
+
+// checkVisible makes sure that the status tells of every task who has it, how
+// far the horizon is, and that whoever serves metrics tells the same; it gives
+// the number of replicas that did.
+func (f *fleet) checkVisible() int {
+	t := f.t
+	t.Helper()
+	s := f.status()
+	const tasks = bankStages * 3
+	if len(s.Tasks) != tasks || s.Ontology == nil || s.Ontology.Horizon == nil || s.Age == nil {
+		t.Errorf("the status is not whole: %+v", s)
+	}
+	for i := range s.Tasks {
+		if o := s.Tasks[i].Owner; o.State == "" || (o.State == "owned") != (o.Replica != "") {
+			t.Errorf("who has %s %s? %+v", s.Tasks[i].Stage, s.Tasks[i].Partition, o)
+		}
+	}
+	scraped := 0
+	for _, r := range f.members {
+		url := regexp.MustCompile(`url=(http://\S+)`).FindStringSubmatch(r.log())
+		if r.frozen || url == nil {
+			continue
+		}
+		client := http.Client{Timeout: 5 * time.Second}
+		resp, err := client.Get(url[1] + "/metrics")
+		if err != nil {
+			continue // it has begun a moment ago
+		}
+		text, err := io.ReadAll(resp.Body)
+		_ = resp.Body.Close()
+		if err != nil || resp.StatusCode != http.StatusOK || !strings.Contains(string(text), "strom_coordinator{") {
+			t.Errorf("metrics of %s: %d, %v\n%.2000s", r.name, resp.StatusCode, err, text)
+		}
+		scraped++
+	}
+	return scraped
+}
+
+// log is what a replica has printed since it was started.
+func (r *replica) log() string {
+	if r.p == nil {
+		return ""
+	}
+	return r.p.stderr.String()
 }
 
 // torment does something to one replica.
