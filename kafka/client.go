@@ -178,13 +178,14 @@ func (e *Engine) leaveAsStatic(group, id string) {
 // that this client was. Whoever joins again without asking would throw that
 // one out in turn, and two processes of one name would never come to rest.
 func (e *Engine) replaced(ctx context.Context, client *kgo.Client) error {
-	if e.instanceID() == nil || ctx.Err() != nil {
+	if e.instanceID() == nil {
 		return nil
 	}
 	group, _ := client.OptValue(kgo.ConsumerGroup).(string)
 	memberID, generation := client.GroupMetadata()
-	if err := e.heartbeat(ctx, group, memberID, generation); errors.Is(err, kerr.FencedInstanceID) {
-		return err
+	// Any other answer says nothing of a successor.
+	if errors.Is(e.heartbeat(ctx, group, memberID, generation), kerr.FencedInstanceID) {
+		return kerr.FencedInstanceID
 	}
 	return nil
 }

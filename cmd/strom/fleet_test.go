@@ -219,6 +219,7 @@ func (l *bankLoad) produce(ctx context.Context, brokers []string) error {
 
 // chaosTime is how long the fleet is tormented; longer where asked for.
 func chaosTime(t *testing.T) time.Duration {
+	t.Helper()
 	return durationFromEnv(t, "STROM_TEST_CHAOS", 20*time.Second)
 }
 
@@ -257,6 +258,7 @@ func TestAFleetEndsExactThroughKillsStopsAndFreezes(t *testing.T) {
 }
 
 func tormentFleet(t *testing.T, kind kafkatest.Kind) {
+	t.Helper()
 	seed, torment := chaosSeed(t), chaosTime(t)
 	t.Logf("repeat with: STROM_TEST_SEED=%d STROM_TEST_CHAOS=%s go test ./cmd/strom -run %s", seed, torment, t.Name())
 	rng := rand.New(rand.NewPCG(seed, 3))
@@ -345,7 +347,7 @@ func (r *replica) log() string {
 // torment does something to one replica.
 func (f *fleet) torment(rng *rand.Rand) string {
 	r := f.members[rng.IntN(len(f.members))]
-	time.Sleep(time.Duration(200+rng.IntN(1500)) * time.Millisecond)
+	<-time.After(time.Duration(200+rng.IntN(1500)) * time.Millisecond)
 	switch {
 	case r.frozen:
 		r.thaw()

@@ -25,6 +25,7 @@ import (
 
 // stallTime is how long a part stalls; longer where asked for.
 func stallTime(t *testing.T) time.Duration {
+	t.Helper()
 	return durationFromEnv(t, "STROM_TEST_STALL", 10*time.Second)
 }
 
