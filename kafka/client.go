@@ -100,6 +100,8 @@ func (e *Engine) newClient(opts ...kgo.Opt) (*kgo.Client, error) {
 	if err != nil {
 		return nil, err
 	}
+	// Who looks at a group's members sees which replica each of them is.
+	base = append(base, kgo.ClientID("strom-"+e.config.Replica))
 	return kgo.NewClient(append(base, opts...)...)
 }
 

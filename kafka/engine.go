@@ -49,11 +49,18 @@ type Config struct {
 	CacheBytes int64
 	// QueueBytes bounds the records that wait in front of a task; 0: 32 MiB.
 	QueueBytes int
-	Log        *slog.Logger
+	// PollRecords is the number of records that one poll gives at most, of an
+	// input or of a changelog; 0: 20,000.
+	PollRecords int
+	// SinkRows is the number of rows that one results partition applies to the
+	// ontology at once; a larger epoch is applied in chunks. 0: 5,000.
+	SinkRows int
+	Log      *slog.Logger
 	// Observe, where set, is told of every announcement, acknowledgement and
 	// applied epoch that this process sees. It must not block.
 	Observe func(Observation)
-	// At, where set, is called at named points of the protocol: tests crash there.
+	// At, where set, is called at the points of the protocol that Points names,
+	// from many goroutines: tests crash there.
 	At func(point string)
 }
 
@@ -93,6 +100,12 @@ func New(c Config) *Engine {
 	}
 	if c.QueueBytes == 0 {
 		c.QueueBytes = 32 << 20
+	}
+	if c.PollRecords == 0 {
+		c.PollRecords = pollRecords
+	}
+	if c.SinkRows == 0 {
+		c.SinkRows = sinkRows
 	}
 	if c.Replica == "" {
 		c.Replica = fmt.Sprintf("r%08x", rand.Uint32())

@@ -165,6 +165,9 @@ func (p *partitionConsumer) run(ctx context.Context) {
 	high, err := p.high(ctx)
 	for err == nil && p.next < high {
 		err = p.slab(ctx)
+		if err == nil && p.next < high {
+			p.member.engine.config.At("recovery.slab")
+		}
 	}
 	if err != nil && ctx.Err() == nil {
 		p.member.metInRecovery(err)
@@ -180,7 +183,7 @@ func (p *partitionConsumer) high(ctx context.Context) (int64, error) {
 
 // slab delivers one poll as one message.
 func (p *partitionConsumer) slab(ctx context.Context) error {
-	fetches := p.client.PollRecords(ctx, pollRecords)
+	fetches := p.client.PollRecords(ctx, p.member.engine.config.PollRecords)
 	if err := fetchError(ctx, fetches); err != nil {
 		return err
 	}

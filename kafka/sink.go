@@ -16,9 +16,8 @@ import (
 	"github.com/forge-platform/strom/sinks/ontology"
 )
 
-// sinkChunk is the number of rows that one partition applies at once: an epoch
-// larger than that is applied in chunks.
-const sinkChunk = 5000
+// sinkRows is Config.SinkRows where it is 0.
+const sinkRows = 5000
 
 // runSink feeds the results topic into the ontology. It starts from the
 // progress in the database, never from the group's offset, which is committed
@@ -78,7 +77,7 @@ func (e *Engine) sinkOnce(ctx context.Context, balancer *stickyBalancer) error {
 	}
 	defer func() { e.leave(client, ctx.Err() != nil) }()
 	for {
-		fetches := client.PollRecords(ctx, sinkChunk)
+		fetches := client.PollRecords(ctx, e.config.SinkRows)
 		if err := fetchError(ctx, fetches); err != nil {
 			return err
 		}
@@ -137,6 +136,9 @@ func (e *Engine) apply(ctx context.Context, client *kgo.Client, parts map[event.
 		parts[c.Partition].applied(c)
 		offsets[int32(c.Partition)] = kgo.EpochOffset{Epoch: -1, Offset: int64(c.To.Offset)}
 		e.config.Observe(Observation{Applied: &c.To, Partition: c.Partition})
+		if c.To.UnderWay != 0 {
+			e.config.At("sink.between")
+		}
 	}
 	// For lag tools only: an error here means nothing.
 	client.CommitOffsets(ctx, map[string]map[int32]kgo.EpochOffset{e.topology.ResultsTopic(): offsets}, nil)
@@ -147,6 +149,7 @@ func (e *Engine) apply(ctx context.Context, client *kgo.Client, parts map[event.
 // epoch is complete there: when its markers name every task of every stage.
 type sinkPartition struct {
 	partition event.Partition
+	chunk     int              // rows that are applied at once
 	upstream  map[string]int32 // tasks by stage
 	stored    ontology.Progress
 	// segments lie behind stored: each ends at a completed epoch, but the last.
@@ -161,7 +164,7 @@ type segment struct {
 }
 
 func newSinkPartition(e *Engine, p event.Partition, at ontology.Progress) *sinkPartition {
-	return &sinkPartition{partition: p, upstream: e.layout.tasks, stored: at}
+	return &sinkPartition{partition: p, chunk: e.config.SinkRows, upstream: e.layout.tasks, stored: at}
 }
 
 // open returns the segment that is being filled.
@@ -254,7 +257,7 @@ func (s *sinkPartition) next() (ontology.Chunk, bool) {
 	c := ontology.Chunk{Partition: s.partition, From: s.stored}
 	some := false
 	for _, g := range s.segments {
-		if !g.done || (some && len(c.Rows)+len(g.rows) > sinkChunk) {
+		if !g.done || (some && len(c.Rows)+len(g.rows) > s.chunk) {
 			break
 		}
 		c.Rows = append(c.Rows, g.rows...)
@@ -265,7 +268,7 @@ func (s *sinkPartition) next() (ontology.Chunk, bool) {
 		return c, true
 	}
 	// The epoch under way has grown larger than a chunk: apply what is there.
-	if len(s.segments) == 1 && len(s.segments[0].rows) >= sinkChunk {
+	if len(s.segments) == 1 && len(s.segments[0].rows) >= s.chunk {
 		g := s.segments[0]
 		c.Rows, c.To = g.rows, g.to
 		c.To.Seen = cloneSeen(g.to.Seen)

@@ -114,6 +114,7 @@ func (m *member) newSession(handler sarama.ConsumerGroupHandler, partitions []in
 		kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.MaxVersions(versions),
 		kgo.ProducerBatchCompression(kgo.SnappyCompression(), kgo.NoCompression()),
 		kgo.ProducerBatchMaxBytes(int32(e.layout.largest)), kgo.MaxBufferedRecords(200_000), kgo.MaxBufferedBytes(64<<20), kgo.ProducerLinger(0),
+		kgo.WithHooks(sentHook(func(step string) { e.config.At(s.phase() + "." + step) })),
 	)
 	return s, err
 }
@@ -146,6 +147,7 @@ func (s *session) recover(ctx context.Context) (map[event.Partition]event.Offset
 	if err != nil {
 		return nil, err
 	}
+	e.config.At("recovery.offsets")
 	changelog := e.topology.Changelog(s.member.stage)
 	for _, p := range s.claims[s.member.stage.Input] {
 		id := processors.TaskID{Stage: s.member.stage.Name, Partition: event.Partition(p)}
@@ -161,6 +163,7 @@ func (s *session) recover(ctx context.Context) (map[event.Partition]event.Offset
 	if err := s.recoverTables(ctx); err != nil {
 		return nil, err
 	}
+	e.config.At("recovery.recovered")
 	offsets := map[event.Partition]event.Offset{}
 	for p, t := range s.tasks {
 		if err := t.restore(ctx, adm, committed); err != nil {
@@ -221,6 +224,7 @@ func (m *member) endOldTransactions(ctx context.Context, partitions []int32) err
 			return fmt.Errorf("end the transaction of %s: %w", id, err)
 		}
 	}
+	m.engine.config.At("recovery.old_ended")
 	return nil
 }
 
@@ -429,6 +433,8 @@ func (s *session) adopt(ctx context.Context) error {
 	if err := c.end(); err != nil {
 		return err
 	}
+	s.engine.config.At("adopt.ended")
+	s.adopted.Store(true)
 	for _, t := range s.tasks {
 		progress, err := t.barrier.progress.Encode()
 		if err != nil {
@@ -445,6 +451,7 @@ func (s *session) adopt(ctx context.Context) error {
 			s.engine.asks.ask(t, waiting)
 		}
 	}
+	s.engine.config.At("adopt.applied")
 	return nil
 }
 

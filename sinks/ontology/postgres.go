@@ -21,6 +21,9 @@ type Options struct {
 	Retry  Retry
 	// RowsPerStatement bounds the rows that one statement carries; default 5,000.
 	RowsPerStatement int
+	// At, where set, is called at the points of an Apply that Points names:
+	// tests crash there.
+	At func(point string)
 }
 
 func (o Options) withDefaults() Options {
@@ -29,6 +32,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.RowsPerStatement <= 0 {
 		o.RowsPerStatement = 5000
+	}
+	if o.At == nil {
+		o.At = func(string) {}
 	}
 	o.Retry = o.Retry.withDefaults()
 	return o
@@ -89,6 +95,9 @@ func Open(ctx context.Context, conn mapping.Ontology, p Pipeline, o Options) (*P
 		"SET plan_cache_mode = force_generic_plan", "SET jit = off", "SET enable_seqscan = off",
 		"SET enable_hashjoin = off", "SET enable_mergejoin = off", "SET enable_bitmapscan = off")
 	hot.statements = statements()
+	if o.At != nil {
+		hot.config.DialFunc = watchCommits(hot.config.DialFunc, o.At)
+	}
 	s.conns = hot
 	return s, nil
 }
