@@ -131,6 +131,7 @@ func (c *tableConsumer) ConsumePartition(topic string, partition int32, offset i
 	client, err := c.member.engine.newClient(
 		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{topic: {partition: kgo.NewOffset().At(offset)}}),
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.KeepControlRecords(), kgo.FetchMaxWait(200*time.Millisecond),
+		kgo.ConsumeResetOffset(kgo.NoResetOffset()), // as for the control topic
 	)
 	if err != nil {
 		return nil, fmt.Errorf("read changelog %s/%d: %w", topic, partition, err)

@@ -73,8 +73,8 @@ type task struct {
 	// told is what the coordinator knows of the next record; goka's goroutine only.
 	told      processors.Next
 	toldEpoch event.Epoch
-	// asked is the newest epoch with a read-back that is not granted yet, 0 if
-	// none; goka's goroutine only.
+	// asked is the oldest epoch with a read-back that is not granted yet, as far
+	// as Points needs it, 0 if none; goka's goroutine only.
 	asked event.Epoch
 }
 
@@ -318,7 +318,9 @@ func (t *task) handOver(r *processors.Reached) {
 		s.engine.config.At("readback.granted")
 	}
 	if len(r.ReadBacks) > 0 {
-		t.asked = r.Barrier.Epoch
+		if t.asked == 0 {
+			t.asked = r.Barrier.Epoch
+		}
 		s.engine.asks.ask(t, r.ReadBacks)
 	}
 }
