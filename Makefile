@@ -67,8 +67,10 @@ bench: ## Measure throughput and latency
 bench-smoke: ## Run every benchmark once, on tiny inputs
 	@echo 'make bench-smoke: not available yet; the workloads of bench/ are not written' >&2; exit 1
 
-faults: ## Run the full crash and fault matrix
-	@echo 'make faults: not available yet; a first crash test runs with make test' >&2; exit 1
+faults: ## Run the full crash and fault matrix (CASE=..., SEED=..., FAULTS_FLAGS=...)
+	@mkdir -p "$(BIN)"
+	go build -o "$(BIN)/faults" ./internal/faults/cmd/faults
+	@"$(BIN)/faults" $(if $(CASE),-case '$(CASE)') $(if $(SEED),-seed $(SEED)) $(FAULTS_FLAGS)
 
 sim: ## Run the simulator on random schedules
 	@echo 'make sim: not available yet; the simulator is not written' >&2; exit 1

@@ -34,12 +34,12 @@ func (s *session) commitLoop() {
 			waiting[h.task.id.Partition] = h
 		}
 		n := s.ready(waiting)
+		s.setUnderWay(len(waiting), n)
 		if n == 0 {
 			continue
 		}
-		s.setInFlight(n)
 		err := s.commit(n, waiting)
-		s.setInFlight(0)
+		s.setUnderWay(0, 0)
 		if err != nil {
 			if s.ctx.Err() == nil {
 				s.fail(err)
@@ -64,10 +64,10 @@ func (s *session) ready(waiting map[event.Partition]*handed) event.Epoch {
 	return n
 }
 
-func (s *session) setInFlight(n event.Epoch) {
+func (s *session) setUnderWay(handedOver int, inFlight event.Epoch) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.inFlight = n
+	s.handedOver, s.inFlight = handedOver, inFlight
 	close(s.changed)
 	s.changed = make(chan struct{})
 }
@@ -82,6 +82,7 @@ func (s *session) commit(n event.Epoch, waiting map[event.Partition]*handed) err
 	if err := c.begin(); err != nil {
 		return err
 	}
+	s.engine.config.At("commit.begun")
 	order := slices.Sorted(maps.Keys(waiting))
 	for _, p := range order {
 		h := waiting[p]
@@ -108,7 +109,6 @@ func (s *session) commit(n event.Epoch, waiting map[event.Partition]*handed) err
 	if err := c.acknowledge(n, acks); err != nil {
 		return c.abort(err)
 	}
-	s.engine.config.At("commit.flushed")
 	if err := c.end(); err != nil {
 		return err
 	}
@@ -117,6 +117,7 @@ func (s *session) commit(n event.Epoch, waiting map[event.Partition]*handed) err
 		if err := s.apply(waiting[p], c); err != nil {
 			return err
 		}
+		s.engine.config.At("commit.stored")
 	}
 	s.engine.config.At("commit.applied")
 	took := time.Since(started)
@@ -355,6 +356,7 @@ func (c *commit) epoch(h *handed) error {
 		}
 		c.produce(changelog, t.id.Partition, change.Key, change.Value)
 	}
+	s.engine.config.At("commit.changelog")
 	out := func(o processors.Output) error {
 		topic := s.member.stage.Outputs[o.Topic]
 		c.produce(topic, event.PartitionOf(o.Key, s.engine.partitionsOf(topic)), o.Key, o.Value)
@@ -426,6 +428,7 @@ func (c *commit) deadLetter(d *processors.DeadLetter, at event.RecordedTime) {
 		Topic: c.session.engine.topology.DeadLetterTopic(), Key: d.Record.Key, Value: d.Record.Value,
 		Headers: headers, Timestamp: d.Place.Timestamp.Time(),
 	}, c.produced)
+	c.session.engine.config.At("commit.deadletter")
 }
 
 // markers produces, behind all rows, one marker for every partition of every
@@ -485,7 +488,7 @@ func (c *commit) end() error {
 	if err := c.failed(); err != nil {
 		return c.abort(err)
 	}
-	c.session.engine.config.At("commit.written")
+	c.session.engine.config.At(c.session.phase() + ".flushed")
 	// Not under the session's context: an EndTxn cut off leaves an unknown
 	// outcome where waiting a little would have told it.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.ctx), transactionTimeout)

@@ -209,6 +209,9 @@ func (e *Engine) controlFrom(offset event.Offset) (*controlLog, error) {
 	client, err := e.newClient(
 		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{topic: {0: kgo.NewOffset().At(int64(offset))}}),
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.KeepControlRecords(), kgo.FetchMaxWait(500*time.Millisecond),
+		// A leader that does not know the epoch of what was read last, as it has
+		// just become one, must not send the reader back to the beginning.
+		kgo.ConsumeResetOffset(kgo.NoResetOffset()),
 	)
 	if err != nil {
 		return nil, err

@@ -126,6 +126,7 @@ func (e *Engine) lead(ctx context.Context) error {
 	producer, err := e.newClient(
 		kgo.TransactionalID(e.topology.CoordinatorTransactionalID()), kgo.TransactionTimeout(transactionTimeout),
 		kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.ProducerLinger(0),
+		kgo.WithHooks(sentHook(func(step string) { e.config.At("announce." + step) })),
 	)
 	if err != nil {
 		return err

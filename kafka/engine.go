@@ -51,16 +51,19 @@ type Config struct {
 	CacheBytes int64
 	// QueueBytes bounds the records that wait in front of a task; 0: 32 MiB.
 	QueueBytes int
-	// SinkChunk is the number of rows of one results partition from which on an
-	// epoch is applied in parts; 0: 5,000.
-	SinkChunk int
-	Log       *slog.Logger
+	// PollRecords is the number of records that one poll gives at most, of an
+	// input or of a changelog; 0: 20,000.
+	PollRecords int
+	// SinkRows is the number of rows that one results partition applies to the
+	// ontology at once; a larger epoch is applied in chunks. 0: 5,000.
+	SinkRows int
+	Log      *slog.Logger
 	// Observe, where set, is told of every announcement, acknowledgement and
 	// applied epoch that this process sees, and of the work that it does. It
 	// may be called from several goroutines, and must not block.
 	Observe func(Observation)
-	// At, where set, is called at named points of the protocol: tests crash
-	// there, or block to stall the goroutine.
+	// At, where set, is called at the points of the protocol that Points names,
+	// from many goroutines: tests crash there, or block to stall the goroutine.
 	At func(point string)
 	// Dial, where set, makes the connections to the brokers, instead of the TLS
 	// settings; tests put faults of the network there.
@@ -139,8 +142,11 @@ func New(c Config) *Engine {
 	if c.QueueBytes == 0 {
 		c.QueueBytes = 32 << 20
 	}
-	if c.SinkChunk == 0 {
-		c.SinkChunk = sinkChunk
+	if c.PollRecords == 0 {
+		c.PollRecords = pollRecords
+	}
+	if c.SinkRows == 0 {
+		c.SinkRows = sinkRows
 	}
 	if c.Replica == "" {
 		c.Replica = fmt.Sprintf("r%08x", rand.Uint32())

@@ -108,7 +108,7 @@ func TestWhatACrashLeavesUncommittedIsPublishedOnce(t *testing.T) {
 			good, bad = append(good, pair[0]), bad+1
 		}
 	})
-	c.kill(t, "commit.written:5")
+	c.kill(t, "commit.flushed:5")
 	close(stop)
 	producing.Wait()
 	if t.Failed() {

@@ -277,7 +277,7 @@ func (m *member) client() *kgo.Client {
 }
 
 const (
-	pollRecords = 20_000
+	pollRecords = 20_000 // Config.PollRecords where it is 0
 	pollWait    = 100 * time.Millisecond
 )
 
@@ -297,7 +297,7 @@ func (m *member) poll(ctx context.Context, client *kgo.Client) error {
 			return ctx.Err()
 		}
 		limited, cancel := context.WithTimeout(ctx, pollWait)
-		fetches := client.PollRecords(limited, pollRecords)
+		fetches := client.PollRecords(limited, m.engine.config.PollRecords)
 		cancel()
 		err := fetchError(ctx, fetches)
 		if err == nil {

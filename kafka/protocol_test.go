@@ -229,7 +229,7 @@ func (s *protocolScript) pipeline(d *datadriven.TestData) (string, error) {
 		clock = "log, step: 1h"
 	}
 	s.config = kafka.Config{
-		SessionTimeout: session, RebalanceTimeout: 10 * time.Second, SinkChunk: number(d, "chunk", 0), OpenOntology: s.open,
+		SessionTimeout: session, RebalanceTimeout: 10 * time.Second, SinkRows: number(d, "chunk", 0), OpenOntology: s.open,
 	}
 	if s.config.Topology, err = protocolTopology("protocol", clock); err != nil {
 		return "", err

@@ -38,8 +38,13 @@ type session struct {
 	handed chan *handed
 	work   sync.WaitGroup // claims and committer
 
-	mu  sync.Mutex // guards err, inFlight and changed
+	adopted atomic.Bool // the first transaction stands
+
+	mu  sync.Mutex // guards all below
 	err error
+	// handedOver is how many tasks have handed over the epoch that is next to
+	// be committed.
+	handedOver int
 	// inFlight is the epoch that every task has handed over and that is not
 	// committed yet, 0 if none.
 	inFlight event.Epoch
@@ -70,6 +75,9 @@ type task struct {
 	// told is what the coordinator knows of the next record; goka's goroutine only.
 	told      processors.Next
 	toldEpoch event.Epoch
+	// asked is the oldest epoch with a read-back that is not granted yet, as far
+	// as Points needs it, 0 if none; goka's goroutine only.
+	asked event.Epoch
 }
 
 // barrierState is where a task stood at its last committed barrier.
@@ -96,6 +104,14 @@ func (s *session) fail(err error) {
 		s.member.fail(err)
 	}
 	s.cancel()
+}
+
+// phase names what the session's transactions do now, for Points.
+func (s *session) phase() string {
+	if s.adopted.Load() {
+		return "commit"
+	}
+	return "adopt"
 }
 
 func (s *session) broken() error {
@@ -179,6 +195,7 @@ const messageRoom = 1024
 // announce lets the tasks know of a barrier at once, and wakes those that have
 // nothing to do.
 func (s *session) announce(a processors.Announcement) {
+	s.engine.config.At("barrier.heard")
 	b := a.Barrier()
 	for _, t := range s.tasks {
 		t.announced.Store(&b)
@@ -275,6 +292,9 @@ func (t *task) step(it *item) error {
 		return err
 	}
 	t.inRunner.Store(int64(t.runner.Queued()))
+	if have, of := t.runner.Marked(); have > 0 && have < of {
+		t.session.engine.config.At("barrier.markers")
+	}
 	if reached != nil {
 		t.handOver(reached)
 		return t.step(&item{task: t}) // what waited behind the barrier
@@ -286,6 +306,9 @@ func (t *task) step(it *item) error {
 // handOver gives an epoch to the committer.
 func (t *task) handOver(r *processors.Reached) {
 	s := t.session
+	if s.member.stage.Source() {
+		s.engine.config.At("barrier.injected")
+	}
 	s.engine.config.At("handover")
 	t.view.Begin(r.Layer)
 	t.answered.Store(int64(t.runner.Task().Answered()))
@@ -294,7 +317,15 @@ func (t *task) handOver(r *processors.Reached) {
 	case s.handed <- &handed{task: t, reached: r, at: time.Now()}:
 	case <-s.ctx.Done():
 	}
+	s.engine.config.At("handed")
+	if t.asked != 0 && r.Barrier.Granted >= t.asked {
+		t.asked = 0
+		s.engine.config.At("readback.granted")
+	}
 	if len(r.ReadBacks) > 0 {
+		if t.asked == 0 {
+			t.asked = r.Barrier.Epoch
+		}
 		s.engine.asks.ask(t, r.ReadBacks)
 	}
 }
@@ -323,7 +354,11 @@ func (t *task) tellNext(n event.Epoch, next processors.Next) {
 		e.log.Error("encode a notice", "error", err)
 		return
 	}
+	e.config.At("notice")
 	e.client.Produce(context.Background(), &kgo.Record{Topic: e.topology.ControlTopic(), Value: value}, func(_ *kgo.Record, err error) {
+		if err == nil {
+			e.config.At("noticed")
+		}
 		if err != nil && !errors.Is(err, kgo.ErrClientClosed) {
 			e.log.Warn("tell the coordinator of the next record", "error", err)
 			t.send(&item{task: t, forget: true})
@@ -406,11 +441,13 @@ const revokePatience = 3 * time.Second
 func (s *session) end(planned bool) {
 	s.engine.hub.leave(s)
 	if planned && s.broken() == nil {
+		s.engine.config.At("revoke." + s.underWay())
 		s.awaitInFlight()
 	}
 	s.cancel()
 	s.engine.config.At("session.end")
 	s.work.Wait()
+	s.engine.config.At("revoke.ended")
 	if err := s.handler.Cleanup(groupSession{s}); err != nil {
 		s.engine.log.Debug("goka cleans up", "stage", s.member.stage.Name, "error", err)
 	}
@@ -427,6 +464,19 @@ func (s *session) condemnStores(damage error) {
 	for _, t := range s.tasks {
 		s.engine.stores.condemn(t.id, damage)
 	}
+}
+
+// underWay says what a session that ends has under way, for Points.
+func (s *session) underWay() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.inFlight != 0:
+		return "in_flight"
+	case s.handedOver > 0:
+		return "partly"
+	}
+	return "idle"
 }
 
 func (s *session) awaitInFlight() {

@@ -16,9 +16,8 @@ import (
 	"github.com/forge-platform/strom/sinks/ontology"
 )
 
-// sinkChunk is the number of rows that one partition applies at once, unless the
-// configuration says otherwise: an epoch larger than that is applied in chunks.
-const sinkChunk = 5000
+// sinkRows is Config.SinkRows where it is 0.
+const sinkRows = 5000
 
 // runSink feeds the results topic into the ontology. It starts from the
 // progress in the database, never from the group's offset, which is committed
@@ -84,7 +83,7 @@ func (e *Engine) sinkOnce(ctx context.Context, balancer *stickyBalancer) (err er
 	}()
 	defer e.monitor.joins(SinkName, client)()
 	for {
-		fetches := client.PollRecords(ctx, sinkChunk)
+		fetches := client.PollRecords(ctx, e.config.SinkRows)
 		if err := fetchError(ctx, fetches); err != nil {
 			return err
 		}
@@ -146,6 +145,9 @@ func (e *Engine) apply(ctx context.Context, client *kgo.Client, parts map[event.
 		parts[c.Partition].applied(c)
 		offsets[int32(c.Partition)] = kgo.EpochOffset{Epoch: -1, Offset: int64(c.To.Offset)}
 		e.config.Observe(Observation{Applied: &c.To, Partition: c.Partition})
+		if c.To.UnderWay != 0 {
+			e.config.At("sink.between")
+		}
 	}
 	e.config.Observe(Observation{Batch: &Batch{Partitions: len(chunks), Rows: rows, Took: took}})
 	// For lag tools only: an error here means nothing.
@@ -157,8 +159,8 @@ func (e *Engine) apply(ctx context.Context, client *kgo.Client, parts map[event.
 // epoch is complete there: when its markers name every task of every stage.
 type sinkPartition struct {
 	partition event.Partition
-	upstream  map[string]int32 // tasks by stage
 	chunk     int              // rows that are applied at once
+	upstream  map[string]int32 // tasks by stage
 	stored    ontology.Progress
 	// segments lie behind stored: each ends at a completed epoch, but the last.
 	segments []*segment
@@ -172,7 +174,7 @@ type segment struct {
 }
 
 func newSinkPartition(e *Engine, p event.Partition, at ontology.Progress) *sinkPartition {
-	return &sinkPartition{partition: p, upstream: e.layout.tasks, chunk: e.config.SinkChunk, stored: at}
+	return &sinkPartition{partition: p, chunk: e.config.SinkRows, upstream: e.layout.tasks, stored: at}
 }
 
 // open returns the segment that is being filled.

@@ -119,6 +119,7 @@ func (m *member) newSession(handler sarama.ConsumerGroupHandler, partitions []in
 		kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.MaxVersions(versions),
 		kgo.ProducerBatchCompression(kgo.SnappyCompression(), kgo.NoCompression()),
 		kgo.ProducerBatchMaxBytes(int32(e.layout.largest)), kgo.MaxBufferedRecords(200_000), kgo.MaxBufferedBytes(64<<20), kgo.ProducerLinger(0),
+		kgo.WithHooks(sentHook(func(step string) { e.config.At(s.phase() + "." + step) })),
 	)
 	return s, err
 }
@@ -172,6 +173,7 @@ func (s *session) recover(ctx context.Context) (map[event.Partition]event.Offset
 	if err := s.recoverTables(ctx); err != nil {
 		return nil, err
 	}
+	e.config.At("recovery.recovered")
 	if err := r.observe(ctx); err != nil {
 		return nil, err
 	}
@@ -236,6 +238,7 @@ func (m *member) endOldTransactions(ctx context.Context, partitions []int32) err
 			return fmt.Errorf("end the transaction of %s: %w", id, err)
 		}
 	}
+	m.engine.config.At("recovery.old_ended")
 	return nil
 }
 
@@ -397,6 +400,8 @@ func (s *session) adopt(ctx context.Context, r *recovery) error {
 	if err := c.end(); err != nil {
 		return err
 	}
+	s.engine.config.At("adopt.ended")
+	s.adopted.Store(true)
 	for _, t := range s.tasks {
 		progress, err := t.barrier.progress.Encode()
 		if err != nil {
@@ -413,6 +418,7 @@ func (s *session) adopt(ctx context.Context, r *recovery) error {
 			s.engine.asks.ask(t, waiting)
 		}
 	}
+	s.engine.config.At("adopt.applied")
 	return nil
 }
 

@@ -24,6 +24,9 @@ type Options struct {
 	OnRetry func(operation string)
 	// RowsPerStatement bounds the rows that one statement carries; default 5,000.
 	RowsPerStatement int
+	// At, where set, is called at the points of an Apply that Points names:
+	// tests crash there.
+	At func(point string)
 }
 
 func (o Options) withDefaults() Options {
@@ -35,6 +38,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.OnRetry == nil {
 		o.OnRetry = func(string) {}
+	}
+	if o.At == nil {
+		o.At = func(string) {}
 	}
 	o.Retry = o.Retry.withDefaults()
 	return o
@@ -95,6 +101,9 @@ func Open(ctx context.Context, conn mapping.Ontology, p Pipeline, o Options) (*P
 		"SET plan_cache_mode = force_generic_plan", "SET jit = off", "SET enable_seqscan = off",
 		"SET enable_hashjoin = off", "SET enable_mergejoin = off", "SET enable_bitmapscan = off")
 	hot.statements = statements()
+	if o.At != nil {
+		hot.config.DialFunc = watchCommits(hot.config.DialFunc, o.At)
+	}
 	s.conns = hot
 	return s, nil
 }

@@ -1,0 +1,80 @@
+package faults
+
+import (
+	"context"
+	"os"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/forge-platform/strom/internal/localpg/pgtest"
+	"github.com/forge-platform/strom/kafka"
+)
+
+func TestMain(m *testing.M) {
+	if code, ok := Child(os.Stdin, os.Stdout, os.Stderr); ok {
+		os.Exit(code)
+	}
+	os.Exit(pgtest.Main(m))
+}
+
+func TestEveryPointHasCasesOnEveryWay(t *testing.T) {
+	points := map[string]int{}
+	for _, point := range kafka.Points() {
+		if _, twice := points[point]; twice {
+			t.Errorf("the point %s is named twice", point)
+		}
+		points[point] = 0
+	}
+	names := map[string]bool{}
+	for _, c := range Matrix(1) {
+		if names[c.String()] {
+			t.Errorf("the case %s is there twice", c)
+		}
+		names[c.String()] = true
+		if c.Fault != "" {
+			continue
+		}
+		if _, known := points[c.Point]; !known {
+			t.Errorf("the matrix has the point %s, and kafka.Points has not", c.Point)
+		}
+		points[c.Point]++
+	}
+	for point, n := range points {
+		if n != len(Ways()) {
+			t.Errorf("the point %s has %d cases, want %d", point, n, len(Ways()))
+		}
+	}
+}
+
+// shortCases is how many cases one short round has.
+const shortCases = 4
+
+// TestAShortRoundOfTheMatrix runs a few cases that differ from run to run; the
+// whole matrix is `make faults`.
+func TestAShortRoundOfTheMatrix(t *testing.T) {
+	seed := uint64(time.Now().UnixNano())
+	if text := os.Getenv("STROM_TEST_SEED"); text != "" {
+		var err error
+		if seed, err = strconv.ParseUint(text, 10, 64); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Logf("repeat with: STROM_TEST_SEED=%d go test ./internal/faults -run %s", seed, t.Name())
+	cases := Matrix(seed)
+	caseRand(seed, "short").Shuffle(len(cases), func(i, j int) { cases[i], cases[j] = cases[j], cases[i] })
+	h := &Harness{
+		NewBroker: NewEmbedded, Dir: t.TempDir(), Seed: seed, Readings: 1200,
+		NewDatabase: func(context.Context) (string, func(), error) { return pgtest.New(t), func() {}, nil },
+	}
+	t.Run("cases", func(t *testing.T) {
+		for _, c := range cases[:shortCases] {
+			t.Run(c.String(), func(t *testing.T) {
+				t.Parallel()
+				if err := h.Run(t.Context(), c); err != nil {
+					t.Errorf("%v\nin full: make faults CASE=%s SEED=%d", err, c, seed)
+				}
+			})
+		}
+	})
+}
