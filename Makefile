@@ -27,7 +27,7 @@ COMPOSE ?= docker compose
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: demo dev build test lint bench bench-smoke faults sim vectors up down clean help
+.PHONY: demo dev build test test-apache lint bench bench-smoke faults sim vectors up down clean help
 
 demo: build ## Run the demo on real earthquakes: needs nothing but Go, ends by itself
 	@$(STROM) demo $(ARGS)
@@ -39,7 +39,7 @@ build: ## Build bin/strom
 	@mkdir -p "$(BIN)"
 	go build -trimpath -ldflags '-X main.version=$(VERSION)' -o "$(STROM)" ./cmd/strom
 
-test: ## Run go vet and all tests, with the race detector where a C compiler is found
+test: ## Run go vet and all tests on the embedded broker, with the race detector where a C compiler is found
 	go vet ./...
 	@if [ "$$(go env CGO_ENABLED)" = 1 ] && command -v $$(go env CC | cut -d' ' -f1) >/dev/null 2>&1; then \
 	  race=-race; \
@@ -48,7 +48,16 @@ test: ## Run go vet and all tests, with the race detector where a C compiler is 
 	else \
 	  race=; echo 'make test: no cgo or no C compiler: running WITHOUT the race detector (install gcc to have it)' >&2; \
 	fi; \
-	set -x; go test $$race -timeout $(TEST_TIMEOUT) -p $(TEST_PARALLEL) $(TEST_FLAGS) ./...
+	set -x; STROM_TEST_ON=embedded go test $$race -timeout $(TEST_TIMEOUT) -p $(TEST_PARALLEL) $(TEST_FLAGS) ./...
+
+# The tests that ask for a broker of either kind; without the race detector,
+# which the half on the embedded broker has had already.
+APACHE_TESTS = $(shell sh .ci/apache-tests)
+
+test-apache: ## Run the tests of the engine and of replicas on Apache Kafka; needs Maven and Java 17
+	@[ -n "$(APACHE_TESTS)" ] || { echo 'make test-apache: no tests found' >&2; exit 1; }
+	STROM_TEST_ON=apache go test -timeout 20m -p 1 $(TEST_FLAGS) ./internal/kafkatest
+	STROM_TEST_ON=apache go test -timeout 20m -p 1 $(TEST_FLAGS) -run '^($(APACHE_TESTS))$$' ./kafka ./cmd/strom
 
 lint: $(GOLANGCI_LINT) ## Check formatting, go vet and golangci-lint (import layers included)
 	@bad=$$(gofmt -l -s .); if [ -n "$$bad" ]; then \

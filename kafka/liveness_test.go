@@ -379,3 +379,32 @@ func TestASecondRunUntilTheEndDoesNotPassOverRecords(t *testing.T) {
 		}
 	}
 }
+
+// A broker that has just become the leader of a partition may not know the epoch
+// of what was read there last. No reader goes back to the beginning for that.
+func TestALeaderThatMovesSendsNoReaderBack(t *testing.T) {
+	r := &steady{broker: kafkatest.New(t, kafkatest.Topic("ticks", 1), kafkatest.Nodes(2)), postgres: pgtest.New(t), dir: t.TempDir()}
+	c := r.config(t, fmt.Sprintf(ticks, "wall, interval: 20ms", ""))
+	var announced atomic.Int64
+	c.Observe = func(o kafka.Observation) {
+		if o.Announced != nil {
+			announced.Add(1)
+		}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Second)
+	defer cancel()
+	go func() {
+		tick := time.NewTicker(50 * time.Millisecond)
+		defer tick.Stop()
+		for node := int32(0); ctx.Err() == nil; node = 1 - node {
+			<-tick.C
+			_ = r.broker.Cluster().MoveTopicPartition(c.Topology.ControlTopic(), 0, node) // not there yet at first
+		}
+	}()
+	if err := kafka.New(c).Run(ctx); err != nil {
+		t.Error(err)
+	}
+	if announced.Load() == 0 {
+		t.Error("nothing was announced")
+	}
+}

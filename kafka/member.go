@@ -36,6 +36,12 @@ type member struct {
 	items    *registry
 	balancer *stickyBalancer
 
+	// ending is held while a session ends, and is taken before mu. Whoever ends
+	// one that somebody else is ending already waits for that: a revoke that came
+	// back earlier would let the next take-over begin, and goka's clean-up of the
+	// old session would stop the tasks of the new one.
+	ending sync.Mutex
+
 	mu      sync.Mutex // guards all below
 	group   *kgo.Client
 	current *session
@@ -316,6 +322,8 @@ func (m *member) poll(ctx context.Context, client *kgo.Client) error {
 // endSession ends the current session, if any. A planned end waits for an
 // epoch that every task has handed over.
 func (m *member) endSession(planned bool) {
+	m.ending.Lock()
+	defer m.ending.Unlock()
 	m.give(-1)
 	s := m.session()
 	if s == nil {

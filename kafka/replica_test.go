@@ -3,6 +3,8 @@ package kafka_test
 import (
 	"context"
 	"fmt"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -89,4 +91,52 @@ func TestAStopIsPromptWhileTheBrokerIsAway(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A stop and a rebalance meet: the session that the stop is ending must be gone
+// before the next one begins, or its end would take the tasks of that one along.
+func TestAStopDuringARebalanceIsNoError(t *testing.T) {
+	s := newSteady(t, 2)
+	c := s.config(t, fmt.Sprintf(ticks, "log, step: 1h", ""))
+	var ending, goOn, stop sync.Once
+	var adopted atomic.Int64
+	running, ended, again := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	c.At = func(point string) {
+		switch point {
+		case "revoke.ended":
+			ending.Do(func() {
+				close(ended)
+				select {
+				case <-again:
+				case <-time.After(3 * time.Second):
+				}
+			})
+		case "adopt.applied":
+			switch n := adopted.Add(1); {
+			case n == int64(len(c.Topology.Stages)):
+				stop.Do(func() { close(running) })
+			case n > int64(len(c.Topology.Stages)):
+				goOn.Do(func() { close(again) })
+			}
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	first := make(chan error, 1)
+	go func() { first <- kafka.New(c).Run(ctx) }()
+	<-running
+	cancel()
+	<-ended
+	// Another member joins: the first one's group rebalances.
+	other := s.config(t, fmt.Sprintf(ticks, "log, step: 1h", ""))
+	other.DataDir = t.TempDir()
+	second, stopSecond := context.WithTimeout(t.Context(), 8*time.Second)
+	defer stopSecond()
+	joined := make(chan error, 1)
+	go func() { joined <- kafka.New(other).Run(second) }()
+	if err := <-first; err != nil {
+		t.Errorf("the first one: %v", err)
+	}
+	stopSecond()
+	<-joined // whatever it says of being stopped
 }

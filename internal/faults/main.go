@@ -19,6 +19,8 @@ type Options struct {
 	Seed     uint64
 	Parallel int
 	Repeat   int
+	Lines    int // as in Harness
+	Readings int
 	List     bool
 	Debug    bool
 	Dir      string // for the replicas' directories
@@ -78,6 +80,7 @@ func (t *table) run(ctx context.Context, cases []seeded) (passed, failed int) {
 	var workers sync.WaitGroup
 	h := &Harness{
 		NewBroker: NewEmbedded, NewDatabase: t.databases.create, Dir: t.options.Dir, Debug: t.options.Debug,
+		Lines: t.options.Lines, Readings: t.options.Readings,
 	}
 	for range max(t.options.Parallel, 1) {
 		workers.Go(func() {

@@ -38,6 +38,9 @@ import (
 // brokersEnv names brokers to use in place of a node of our own.
 const brokersEnv = "KAFKA_BROKERS"
 
+// onEnv names the one kind of broker to test on; both where it is not set.
+const onEnv = "STROM_TEST_ON"
+
 // Kind is a kind of broker. Its text is the name of a subtest.
 type Kind string
 
@@ -77,6 +80,7 @@ type OwnBroker interface {
 // waits until no other test has the Apache Kafka of the test binary.
 func (k Kind) New(t testing.TB, topics Topics) Broker {
 	t.Helper()
+	k.wanted(t)
 	if k == Apache {
 		return borrow(t, topics)
 	}
@@ -87,10 +91,19 @@ func (k Kind) New(t testing.TB, topics Topics) Broker {
 // is skipped.
 func (k Kind) Own(t testing.TB, topics Topics) OwnBroker {
 	t.Helper()
+	k.wanted(t)
 	if k == Apache {
 		return Start(t, topics, nil)
 	}
 	return newEmbedded(t, topics)
+}
+
+// wanted skips a test on a kind that this run leaves to another.
+func (k Kind) wanted(t testing.TB) {
+	t.Helper()
+	if on := os.Getenv(onEnv); on != "" && on != string(k) {
+		t.Skipf("this run tests on the %s broker only (%s)", on, onEnv)
+	}
 }
 
 // embeddedBroker is the embedded broker, in memory.
@@ -128,6 +141,7 @@ func newEmbedded(t testing.TB, topics Topics) *embeddedBroker {
 // server.properties) on top of ours. Where it cannot be had, the test is skipped.
 func Start(t testing.TB, topics Topics, settings map[string]string) *Node {
 	t.Helper()
+	Apache.wanted(t)
 	if named := namedBrokers(); named != nil {
 		t.Skipf("this test stops or kills its broker, which it does not do to the one that %s names", brokersEnv)
 	}

@@ -29,6 +29,8 @@ func run(args []string, stdout, stderr io.Writer) int {
 	flags.Uint64Var(&o.Seed, "seed", 1, "decides which workload meets which point, and when")
 	flags.IntVar(&o.Parallel, "parallel", 4, "cases at the same time")
 	flags.IntVar(&o.Repeat, "repeat", 1, "run everything so often, each time with the next seed")
+	flags.IntVar(&o.Lines, "lines", 0, "lines of the earthquakes' file to use; 0: all")
+	flags.IntVar(&o.Readings, "readings", 0, "readings of meters; 0: 2,400")
 	flags.BoolVar(&o.List, "list", false, "list the cases and end")
 	flags.BoolVar(&o.Debug, "debug", false, "let replicas log everything")
 	if err := flags.Parse(args); err != nil {
