@@ -4,6 +4,8 @@ import (
 	"context"
 	"os"
 	"strconv"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -47,10 +49,15 @@ func TestEveryPointHasCasesOnEveryWay(t *testing.T) {
 	}
 }
 
-// shortCases is how many cases one short round has.
-const shortCases = 4
+const (
+	// shortRound is how long a short round begins new cases.
+	shortRound   = 15 * time.Second
+	shortWorkers = 2
+	// Small inputs: the race detector makes a run ten times as long.
+	shortLines, shortReadings = 500, 1000
+)
 
-// TestAShortRoundOfTheMatrix runs a few cases that differ from run to run; the
+// TestAShortRoundOfTheMatrix runs some cases, which differ from run to run; the
 // whole matrix is `make faults`.
 func TestAShortRoundOfTheMatrix(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
@@ -64,17 +71,23 @@ func TestAShortRoundOfTheMatrix(t *testing.T) {
 	cases := Matrix(seed)
 	caseRand(seed, "short").Shuffle(len(cases), func(i, j int) { cases[i], cases[j] = cases[j], cases[i] })
 	h := &Harness{
-		NewBroker: NewEmbedded, Dir: t.TempDir(), Seed: seed, Readings: 1200,
+		NewBroker: NewEmbedded, Dir: t.TempDir(), Seed: seed, Lines: shortLines, Readings: shortReadings,
 		NewDatabase: func(context.Context) (string, func(), error) { return pgtest.New(t), func() {}, nil },
 	}
-	t.Run("cases", func(t *testing.T) {
-		for _, c := range cases[:shortCases] {
-			t.Run(c.String(), func(t *testing.T) {
-				t.Parallel()
-				if err := h.Run(t.Context(), c); err != nil {
-					t.Errorf("%v\nin full: make faults CASE=%s SEED=%d", err, c, seed)
-				}
-			})
-		}
-	})
+	began := time.Now()
+	var next atomic.Int64
+	var workers sync.WaitGroup
+	for range shortWorkers {
+		workers.Go(func() {
+			for time.Since(began) < shortRound {
+				c := cases[next.Add(1)-1]
+				t.Run(c.String(), func(t *testing.T) {
+					if err := h.Run(t.Context(), c); err != nil {
+						t.Errorf("%v\nin full: make faults CASE=%s SEED=%d", err, c, seed)
+					}
+				})
+			}
+		})
+	}
+	workers.Wait()
 }
