@@ -12,7 +12,7 @@
 //  3. It prefers plain loops over the whole input to anything clever. It is
 //     quadratic in places, and meant for thousands of records, not millions.
 //
-// It has two parts. The first reads the earthquake file: FoldQuakes gives the
+// It has three parts. The first reads the earthquake file: FoldQuakes gives the
 // final table, Classify says which event is on time, a correction or a late
 // correction, QuakeHistory gives every version that every window result goes
 // through. The second, Believed and TimelineBelieved, says by points what a
