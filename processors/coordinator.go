@@ -258,8 +258,12 @@ func (c *Coordinator) stepOn() event.RecordedTime {
 	return event.RecordedTime(event.SaturatingAdd(int64(c.last.Recorded), c.epoch.Step.Microseconds()))
 }
 
-// readAll reports whether a source task has read what this run is to read.
-func (c *Coordinator) readAll(t TaskID) bool { return c.acks[t].Offset >= c.ends[t] }
+// readAll reports whether a source task has read what this run is to read. A
+// log may end in records that no task is given, behind the last barrier.
+func (c *Coordinator) readAll(t TaskID) bool {
+	a := c.acks[t]
+	return a.Offset >= c.ends[t] || (a.Next.None && a.Next.Read >= c.ends[t])
+}
 
 // Blocked names a halted task that keeps a run until the end from ending: all
 // else has been read.

@@ -26,7 +26,10 @@ type Next struct {
 	// Known is false until the task has looked.
 	Known bool
 	// None says that the log has ended, for now or for good.
-	None      bool
+	None bool
+	// Read, where it is not 0, says that between the last barrier and there the
+	// log holds nothing but control records and what was aborted.
+	Read      event.Offset
 	Timestamp event.EventTime
 }
 
@@ -104,6 +107,7 @@ type Runner struct {
 	lastSeen  event.RecordedTime // wall clock at the last record
 	confirmed event.RecordedTime // wall clock when atEnd was last known to be so
 	lastStamp event.EventTime    // timestamp of the last record
+	fed       bool               // the task has taken records since the last barrier
 }
 
 type queued struct {
@@ -354,6 +358,7 @@ func (r *Runner) give(input, n int, now Clock) (bool, error) {
 			return false, fmt.Errorf("%s offset %s: %w", r.config.Stage.Input, q.records[took].Offset, err)
 		}
 		if took > 0 {
+			r.fed = true
 			last := &q.records[took-1]
 			r.position[input] = last.Offset + 1
 			r.lastStamp = max(r.lastStamp, last.Timestamp)
@@ -386,7 +391,7 @@ func (r *Runner) barrier(now Clock) (*Reached, error) {
 	if err != nil {
 		return nil, err
 	}
-	r.epoch, r.announced = b.Epoch, nil
+	r.epoch, r.announced, r.fed = b.Epoch, nil, false
 	clear(r.markers)
 	out := &Reached{HandOver: h, Offsets: append([]event.Offset(nil), r.position...), Next: r.NextRecord(), AtEnd: r.drained(), LastStamp: r.lastStamp}
 	if reject := r.config.Task.Halted(); reject != nil {
@@ -442,6 +447,9 @@ func (r *Runner) NextRecord() Next {
 		if next.None && !r.atEnd[i] {
 			return Next{}
 		}
+	}
+	if next.None && !r.fed {
+		next.Read = r.end(0)
 	}
 	return next
 }

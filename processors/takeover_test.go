@@ -96,6 +96,55 @@ func TestARunUntilTheEndReadsWhatCameSinceTheLastRun(t *testing.T) {
 	}
 }
 
+// A log may end behind the last barrier with records that no task is given: what
+// was aborted, and control records. Under the log clock no barrier comes for
+// them, so that the run ends where the task has seen that there is nothing else.
+func TestARunUntilTheEndEndsBehindWhatWasAborted(t *testing.T) {
+	c, p0, p1 := logCoordinator(t, true)
+	c.Restore(processors.Announcement{Epoch: 5, Recorded: 1_700_000_000_000_000, Watermarks: map[string]event.Watermark{}})
+	for _, task := range []processors.TaskID{p0, p1} {
+		c.Acked(processors.Ack{Task: task, Epoch: 5, Offset: 4, Answered: 5})
+	}
+	r := aborted(t)
+	c.Noticed(p0, 5, r.NextRecord(), true)
+	if a, ok := c.Next(0); ok {
+		t.Fatalf("announced %+v before all of the input was seen", a)
+	}
+	c.Noticed(p1, 5, r.NextRecord(), true)
+	if a, ok := c.Next(0); !ok || !a.End {
+		t.Errorf("announced %+v (%v), want the end of the input", a, ok)
+	}
+}
+
+// Under the clock on the wall a task takes records before the next barrier is
+// announced: that it knows of none to come does not say that there were none.
+func TestWhatWasTakenSinceTheBarrierIsNoEndOfTheInput(t *testing.T) {
+	stage := processors.NewTopology(parsePlan(t, idleSensors), 1).Stages[0]
+	r := idleRunner(t, stage, processors.RunnerConfig{Stage: stage, Epoch: 5, Offsets: []event.Offset{4}})
+	record := reading{sensor: "a", at: 1_700_000_000, stamp: 1_700_000_000}.record().Record
+	record.Offset = 4
+	r.Push(&processors.Slab{Records: []processors.Record{record}, Next: 5, AtEnd: true}, processors.Clock{ByRecord: true})
+	if _, err := r.Advance(processors.Clock{ByRecord: true}); err != nil {
+		t.Fatal(err)
+	}
+	if next := r.NextRecord(); !next.None || next.Read != 0 {
+		t.Errorf("next %+v, want none, and nothing said of what lies between", next)
+	}
+}
+
+// aborted is a runner at offset 4 of a log that ends at 7 and holds nothing in
+// between that is given to a task.
+func aborted(t *testing.T) *processors.Runner {
+	t.Helper()
+	stage := processors.NewTopology(parsePlan(t, fmt.Sprintf(sensors, "log, step: 20s", "partitioned_by: key", 0, 0)), 1).Stages[0]
+	r := idleRunner(t, stage, processors.RunnerConfig{Stage: stage, Epoch: 5, Offsets: []event.Offset{4}, Log: true})
+	if next := r.NextRecord(); next.Known {
+		t.Fatalf("next %+v before anything was read", next)
+	}
+	r.Push(&processors.Slab{Next: 7, AtEnd: true}, processors.Clock{ByRecord: true})
+	return r
+}
+
 // What is granted as idle does not depend on a takeover: the acknowledgement of
 // the new owner says nothing of it, and the watermark is that of a calm run.
 func TestATakenOverTaskStaysIdle(t *testing.T) {

@@ -78,3 +78,16 @@ func (m magnitude) larger(other magnitude) magnitude {
 	}
 	return m
 }
+
+// plus adds two magnitudes that are decimals.
+func (m magnitude) plus(other magnitude) magnitude {
+	sum := new(big.Rat).Add(m.value, other.value)
+	// Of finite decimals the sum is one: it has as many places as the denominator
+	// has factors of ten, at most as many digits as it has bits.
+	text := sum.FloatString(sum.Denom().BitLen())
+	canonical, err := canonicalDecimal(text)
+	if err != nil {
+		canonical = text // FloatString writes nothing else than decimals
+	}
+	return magnitude{canonical, sum}
+}
