@@ -84,7 +84,7 @@ const pom = `<project xmlns="http://maven.apache.org/POM/4.0.0">
 // yet: some 45 MB, once for a user. Where that fails the error is an
 // *UnavailableError.
 func Install(ctx context.Context) (Installation, error) {
-	java, err := findJava(ctx)
+	java, err := FindJava(ctx)
 	if err != nil {
 		return Installation{}, err
 	}
@@ -131,8 +131,9 @@ func resolve(ctx context.Context, staging, whole string) error {
 
 var javaVersion = regexp.MustCompile(`version "(\d+)`)
 
-// findJava takes JAVA_HOME's Java, as Maven does, else the one on the PATH.
-func findJava(ctx context.Context) (string, error) {
+// FindJava takes JAVA_HOME's Java, as Maven does, else the one on the PATH. One
+// that is missing or too old is an *UnavailableError.
+func FindJava(ctx context.Context) (string, error) {
 	java := "java"
 	if home := os.Getenv("JAVA_HOME"); home != "" {
 		java = filepath.Join(home, "bin", "java")
