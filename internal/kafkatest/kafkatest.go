@@ -13,7 +13,7 @@
 //     one. It starts when the first test asks for it. A test that stops or kills
 //     its broker has a node to itself (Own, Start).
 //   - A node ends with the test binary, however that ends, SIGKILL included, and
-//     then neither process nor file is left (supervise.go says how).
+//     then neither process nor file is left (internal/apachekafka says how).
 //   - Groups may have sessions of half a second, topics are not made by use, and no
 //     record expires by its age.
 //   - KAFKA_BROKERS (host:port, separated by commas) names another broker to take,
@@ -27,11 +27,13 @@ package kafkatest
 import (
 	"context"
 	"errors"
+	"maps"
 	"os"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/forge-platform/strom/internal/apachekafka"
 	"github.com/forge-platform/strom/kafka/embedded"
 )
 
@@ -115,6 +117,26 @@ func (b *embeddedBroker) CreateTopic(t testing.TB, topic string, partitions int3
 	mustCreate(t, b, topic, partitions, configs)
 }
 
+// Node is an Apache Kafka that one test has to itself.
+type Node struct{ *apachekafka.Node }
+
+func startNode(ctx context.Context, inst apachekafka.Installation, settings map[string]string) (*Node, error) {
+	n, err := apachekafka.Start(ctx, inst, apachekafka.Options{Settings: settings})
+	if err != nil {
+		return nil, err
+	}
+	return &Node{n}, nil
+}
+
+// ownSettings are on top of the others for a node that may be killed: it is registered
+// again only when the controller takes its earlier life for dead, by default after
+// 9 s. A node that nobody kills keeps that: on a busy machine a heartbeat may be late.
+func ownSettings(more map[string]string) map[string]string {
+	settings := map[string]string{"broker.session.timeout.ms": "3000", "broker.heartbeat.interval.ms": "500"}
+	maps.Copy(settings, more)
+	return settings
+}
+
 // CreateTopic implements Broker.
 func (n *Node) CreateTopic(t testing.TB, topic string, partitions int32, configs map[string]string) {
 	t.Helper()
@@ -155,7 +177,7 @@ func Start(t testing.TB, topics Topics, settings map[string]string) *Node {
 	}
 	t.Cleanup(func() {
 		showLog(t, n)
-		n.remove()
+		n.Remove()
 	})
 	mustCreateAll(t, n, topics)
 	return n
@@ -164,6 +186,9 @@ func Start(t testing.TB, topics Topics, settings map[string]string) *Node {
 // unavailable ends a test for want of Apache Kafka.
 func unavailable(t testing.TB, err error) {
 	t.Helper()
+	if u := (*apachekafka.UnavailableError)(nil); errors.As(err, &u) {
+		u.Hint = " in " + brokersEnv
+	}
 	if os.Getenv("CI") == "true" {
 		t.Fatalf("%v (CI runs no test without it)", err)
 	}
@@ -172,7 +197,7 @@ func unavailable(t testing.TB, err error) {
 
 func showLog(t testing.TB, n *Node) {
 	t.Helper()
-	if log := n.log(); t.Failed() && log != "" {
+	if log := n.Log(); t.Failed() && log != "" {
 		t.Logf("Apache Kafka says at last:\n%s", log)
 	}
 }

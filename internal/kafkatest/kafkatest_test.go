@@ -8,7 +8,6 @@ import (
 	"net"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -16,6 +15,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/forge-platform/strom/internal/apachekafka"
 )
 
 // childEnv makes the test binary a program that starts a node and waits to be
@@ -30,7 +31,7 @@ func TestMain(m *testing.M) {
 }
 
 func child() int {
-	inst, err := install(context.Background())
+	inst, err := apachekafka.Install(context.Background())
 	if err != nil {
 		fmt.Println("error:", err)
 		return 1
@@ -40,22 +41,8 @@ func child() int {
 		fmt.Println("error:", err)
 		return 1
 	}
-	fmt.Println(n.addr, n.dir)
+	fmt.Println(n.Brokers()[0], n.Dir())
 	select {}
-}
-
-// CI runs this one first, so that no other test waits for a download.
-func TestApacheKafkaIsToBeHad(t *testing.T) {
-	inst, err := instance.installation(t.Context())
-	if err != nil {
-		unavailable(t, err)
-	}
-	if _, err := os.Stat(filepath.Join(inst.jars, "kafka_"+scalaVersion+"-"+Version+".jar")); err != nil {
-		t.Error(err)
-	}
-	if found, err := filepath.Glob(filepath.Join(inst.jars, "log4j-*-"+log4jVersion+".jar")); err != nil || len(found) != 3 {
-		t.Errorf("Kafka %s brings another log4j than %s: %v, %v", Version, log4jVersion, found, err)
-	}
 }
 
 func newClient(t *testing.T, b Broker, opts ...kgo.Opt) *kgo.Client {
@@ -235,7 +222,7 @@ func TestANamedBrokerLosesNothingButWhatTheTestMade(t *testing.T) {
 
 func TestANodeComesBackWithItsDataAfterAStopAndAKill(t *testing.T) {
 	n := Start(t, Topics{"in": 1}, map[string]string{"log.retention.ms": "-1"})
-	addr := n.addr
+	addr := n.Brokers()[0]
 	for _, end := range []func() error{n.Kill, n.Stop} {
 		value := roundTrip(t, n, "in", "first")
 		if value != "first" {
@@ -256,11 +243,11 @@ func TestANodeComesBackWithItsDataAfterAStopAndAKill(t *testing.T) {
 		}
 		t.Logf("it was back after %s", time.Since(started).Round(time.Millisecond))
 	}
-	if got := roundTrip(t, n, "in", "second"); got != "first" || n.addr != addr {
-		t.Errorf("%q at %s, was first at %s", got, n.addr, addr)
+	if got := roundTrip(t, n, "in", "second"); got != "first" || n.Brokers()[0] != addr {
+		t.Errorf("%q at %s, was first at %s", got, n.Brokers()[0], addr)
 	}
-	n.remove()
-	gone(t, n.addr, n.dir)
+	n.Remove()
+	gone(t, n.Brokers()[0], n.Dir())
 }
 
 func TestAKilledProcessLeavesNoNode(t *testing.T) {
@@ -294,94 +281,6 @@ func TestAKilledProcessLeavesNoNode(t *testing.T) {
 	gone(t, addr, dir)
 }
 
-func TestAFailedStartTellsWhatKafkaSaid(t *testing.T) {
-	inst, err := instance.installation(t.Context())
-	if err != nil {
-		unavailable(t, err)
-	}
-	n, err := startNode(t.Context(), inst, map[string]string{"num.io.threads": "none"})
-	if err == nil {
-		n.remove()
-		t.Fatal("it started")
-	}
-	if !strings.Contains(err.Error(), "num.io.threads") {
-		t.Errorf("%v does not name the setting", err)
-	}
-}
-
-// fakes puts programs on a PATH of their own.
-func fakes(t *testing.T, programs map[string]string) (cache string) {
-	t.Helper()
-	bin, home := t.TempDir(), t.TempDir()
-	for name, script := range programs {
-		if err := os.WriteFile(filepath.Join(bin, name), []byte("#!/bin/sh\n"+script), 0o700); err != nil {
-			t.Fatal(err)
-		}
-	}
-	t.Setenv("PATH", bin)
-	t.Setenv("JAVA_HOME", "")
-	t.Setenv("HOME", home)
-	t.Setenv("XDG_CACHE_HOME", filepath.Join(home, "cache"))
-	cache, err := os.UserCacheDir()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return cache
-}
-
-const (
-	java17 = `echo 'openjdk version "17.0.1" 2021-10-19' >&2`
-	// A Maven that is cut off in the middle, until it is let through.
-	maven = `PATH=/bin:/usr/bin
-for a; do case $a in -DoutputDirectory=*) out=${a#*=};; esac; done
-mkdir "$out"; echo half >"$out/a.jar"
-[ -e "$HOME/through" ] || { echo 'the network is gone'; exit 1; }
-echo whole >"$out/b.jar"`
-)
-
-func TestAnInterruptedFetchIsNotTakenForWhole(t *testing.T) {
-	fakes(t, map[string]string{"java": java17, "mvn": maven})
-	_, err := install(t.Context())
-	if u := (*UnavailableError)(nil); !errors.As(err, &u) || !strings.Contains(err.Error(), "the network is gone") {
-		t.Fatalf("got %v", err)
-	}
-	home, _ := os.UserHomeDir()
-	if err := os.WriteFile(filepath.Join(home, "through"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	inst, err := install(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, jar := range []string{"a.jar", "b.jar"} {
-		if _, err := os.Stat(filepath.Join(inst.jars, jar)); err != nil {
-			t.Error(err)
-		}
-	}
-	if !strings.HasSuffix(inst.jars, "kafka-"+Version) {
-		t.Errorf("kept in %s", inst.jars)
-	}
-}
-
-func TestWhatIsMissingIsSaidInOneLine(t *testing.T) {
-	for name, c := range map[string]struct {
-		programs map[string]string
-		want     string
-	}{
-		"no java":  {map[string]string{"mvn": maven}, "no Java"},
-		"old java": {map[string]string{"mvn": maven, "java": `echo 'java version "1.8.0_432"' >&2`}, "is Java 1"},
-		"no maven": {map[string]string{"java": java17}, "no Maven"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			fakes(t, c.programs)
-			_, err := install(t.Context())
-			if err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), "install Maven") || strings.Contains(err.Error(), "\n") {
-				t.Errorf("got %v", err)
-			}
-		})
-	}
-}
-
 // verdict records how a test would have ended.
 type verdict struct {
 	testing.TB
@@ -397,7 +296,7 @@ func TestWithoutKafkaATestIsSkippedButFailsInCI(t *testing.T) {
 	for ci, want := range map[string]string{"": "skip", "true": "fail"} {
 		t.Setenv("CI", ci)
 		v := &verdict{TB: t}
-		unavailable(v, &UnavailableError{What: "nothing"})
+		unavailable(v, &apachekafka.UnavailableError{What: "nothing"})
 		if v.said[0] != want {
 			t.Errorf("with CI=%q: %s, want %s", ci, v.said[0], want)
 		}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"sync"
 	"testing"
+
+	"github.com/forge-platform/strom/internal/apachekafka"
 )
 
 // shared is the Apache Kafka of this test binary. It is mutable state of the
@@ -14,14 +16,14 @@ type shared struct {
 	node *Node      // nil until a test asks for it
 
 	once sync.Once
-	inst installation
+	inst apachekafka.Installation
 	err  error // why there is none; it is not tried again
 }
 
 var instance shared //nolint:gochecknoglobals // see its type
 
-func (s *shared) installation(ctx context.Context) (installation, error) {
-	s.once.Do(func() { s.inst, s.err = install(context.WithoutCancel(ctx)) })
+func (s *shared) installation(ctx context.Context) (apachekafka.Installation, error) {
+	s.once.Do(func() { s.inst, s.err = apachekafka.Install(context.WithoutCancel(ctx)) })
 	return s.inst, s.err
 }
 
@@ -70,8 +72,8 @@ func (s *shared) broker(t testing.TB) *borrowed {
 	if err != nil {
 		unavailable(t, err)
 	}
-	if s.node != nil && s.node.ended() {
-		t.Logf("the tests' Apache Kafka has ended; another one starts\n%s", s.node.log())
+	if s.node != nil && s.node.Ended() {
+		t.Logf("the tests' Apache Kafka has ended; another one starts\n%s", s.node.Log())
 		s.discard()
 	}
 	if s.node == nil {
@@ -84,7 +86,7 @@ func (s *shared) broker(t testing.TB) *borrowed {
 }
 
 func (s *shared) discard() {
-	s.node.remove()
+	s.node.Remove()
 	s.node = nil
 }
 

@@ -1,6 +1,6 @@
 //go:build !unix
 
-package kafkatest
+package apachekafka
 
 import "syscall"
 

@@ -1,4 +1,4 @@
-package kafkatest
+package apachekafka
 
 import (
 	"bytes"
@@ -16,7 +16,7 @@ import (
 	"github.com/forge-platform/strom/internal/filelock"
 )
 
-// Version is the Apache Kafka that tests run on.
+// Version is the Apache Kafka that is started.
 const Version = "4.4.0"
 
 const (
@@ -35,12 +35,14 @@ const (
 type UnavailableError struct {
 	What string
 	Err  error // or nil
+	// Hint follows the advice to name a broker: how to, in the caller's terms.
+	Hint string
 }
 
 // Error says what to do as well.
 func (e *UnavailableError) Error() string {
 	text := fmt.Sprintf("Apache Kafka is not to be had here: %s; install Maven and a Java %d or later "+
-		"(Debian: maven, default-jre-headless), or name a broker for tests in %s", e.What, minJava, brokersEnv)
+		"(Debian: maven, default-jre-headless), or name a broker that is there%s", e.What, minJava, e.Hint)
 	if e.Err != nil {
 		text += ": " + e.Err.Error()
 	}
@@ -50,8 +52,8 @@ func (e *UnavailableError) Error() string {
 // Unwrap gives the cause.
 func (e *UnavailableError) Unwrap() error { return e.Err }
 
-// installation is what it takes to run Kafka.
-type installation struct {
+// Installation is what it takes to run Kafka. Install gives one.
+type Installation struct {
 	java string // the program
 	jars string // the directory
 }
@@ -78,31 +80,32 @@ const pom = `<project xmlns="http://maven.apache.org/POM/4.0.0">
 </project>
 `
 
-// install finds Java, and has Maven bring the jars where they are not there
-// yet: some 45 MB, once for a user.
-func install(ctx context.Context) (installation, error) {
-	java, err := findJava(ctx)
+// Install finds Java, and has Maven bring the jars where they are not there
+// yet: some 45 MB, once for a user. Where that fails the error is an
+// *UnavailableError.
+func Install(ctx context.Context) (Installation, error) {
+	java, err := FindJava(ctx)
 	if err != nil {
-		return installation{}, err
+		return Installation{}, err
 	}
 	cache, err := os.UserCacheDir()
 	if err != nil {
-		return installation{}, &UnavailableError{What: "no directory to keep it in", Err: err}
+		return Installation{}, &UnavailableError{What: "no directory to keep it in", Err: err}
 	}
 	cache = filepath.Join(cache, "strom")
 	if err := os.MkdirAll(cache, 0o755); err != nil {
-		return installation{}, &UnavailableError{What: "no directory to keep it in", Err: err}
+		return Installation{}, &UnavailableError{What: "no directory to keep it in", Err: err}
 	}
 	ctx, cancel := context.WithTimeout(ctx, resolvePatience)
 	defer cancel()
 	jars := filepath.Join(cache, "kafka-"+Version)
 	if err := filelock.MakeDir(ctx, jars, resolve); err != nil {
 		if u := (*UnavailableError)(nil); errors.As(err, &u) {
-			return installation{}, err
+			return Installation{}, err
 		}
-		return installation{}, &UnavailableError{What: "its jars, version " + Version + ", did not come", Err: err}
+		return Installation{}, &UnavailableError{What: "its jars, version " + Version + ", did not come", Err: err}
 	}
-	return installation{java: java, jars: jars}, nil
+	return Installation{java: java, jars: jars}, nil
 }
 
 // resolve has Maven copy Kafka and all that it needs into the directory whole.
@@ -128,8 +131,9 @@ func resolve(ctx context.Context, staging, whole string) error {
 
 var javaVersion = regexp.MustCompile(`version "(\d+)`)
 
-// findJava takes JAVA_HOME's Java, as Maven does, else the one on the PATH.
-func findJava(ctx context.Context) (string, error) {
+// FindJava takes JAVA_HOME's Java, as Maven does, else the one on the PATH. One
+// that is missing or too old is an *UnavailableError.
+func FindJava(ctx context.Context) (string, error) {
 	java := "java"
 	if home := os.Getenv("JAVA_HOME"); home != "" {
 		java = filepath.Join(home, "bin", "java")

@@ -1,4 +1,4 @@
-package kafkatest
+package apachekafka
 
 import (
 	"context"
@@ -35,13 +35,22 @@ const (
 // methods may be called from any goroutine, but it is stopped, killed and
 // started again by one at a time.
 type Node struct {
-	inst     installation
-	settings map[string]string
-	dir      string
-	addr     string
+	inst    Installation
+	options Options
+	dir     string
+	addr    string
 
 	mu   sync.Mutex // guards proc
 	proc *process   // nil while the node is down
+}
+
+// Options say how a node runs. The zero value is one for tests.
+type Options struct {
+	// Settings (as in server.properties) on top of ours.
+	Settings map[string]string
+	// Java's options for the broker; nil: those of a broker that lives for
+	// seconds or minutes, on few cores, beside what it serves.
+	Java []string
 }
 
 // defaultSettings are those of a node for tests: it answers fast and forgets nothing.
@@ -75,15 +84,6 @@ func defaultSettings() map[string]string {
 	}
 }
 
-// ownSettings are on top of those for a node that may be killed: it is registered
-// again only when the controller takes its earlier life for dead, by default after
-// 9 s. A node that nobody kills keeps that: on a busy machine a heartbeat may be late.
-func ownSettings(more map[string]string) map[string]string {
-	settings := map[string]string{"broker.session.timeout.ms": "3000", "broker.heartbeat.interval.ms": "500"}
-	maps.Copy(settings, more)
-	return settings
-}
-
 const log4j = `status = error
 appender.file.type = File
 appender.file.name = file
@@ -94,19 +94,21 @@ rootLogger.level = warn
 rootLogger.appenderRef.file.ref = file
 `
 
-// startNode starts a new node. Somebody may take a port before the node does;
-// then it is tried again with others.
-func startNode(ctx context.Context, inst installation, settings map[string]string) (*Node, error) {
+// Start starts a new node, with a directory of its own below the system's
+// temporary one. Somebody may take a port before the node does; then it is
+// tried again with others. The caller removes the node in the end; when the
+// process ends before, the node ends with it.
+func Start(ctx context.Context, inst Installation, o Options) (*Node, error) {
 	ctx, cancel := context.WithTimeout(ctx, startPatience)
 	defer cancel()
 	for attempt := 1; ; attempt++ {
-		n := &Node{inst: inst, settings: settings}
+		n := &Node{inst: inst, options: o}
 		err := n.create(ctx)
 		if err == nil {
 			return n, nil
 		}
-		again := attempt < startAttempts && strings.Contains(n.log(), "Address already in use")
-		n.remove()
+		again := attempt < startAttempts && strings.Contains(n.Log(), "Address already in use")
+		n.Remove()
 		if !again {
 			return nil, err
 		}
@@ -148,7 +150,7 @@ func (n *Node) configure(ctx context.Context) error {
 	}
 	n.addr = address(broker)
 	settings := defaultSettings()
-	maps.Copy(settings, n.settings)
+	maps.Copy(settings, n.options.Settings)
 	settings["listeners"] = "PLAINTEXT://" + n.addr + ",CONTROLLER://" + address(controller)
 	settings["advertised.listeners"] = "PLAINTEXT://" + n.addr
 	settings["controller.quorum.voters"] = "1@" + address(controller)
@@ -165,13 +167,15 @@ func (n *Node) configure(ctx context.Context) error {
 
 // java runs a class of Kafka's in the directory of the node.
 func (n *Node) java(class string, args ...string) (*process, error) {
-	return supervise(n.dir, append([]string{
-		n.inst.java, "-Xmx512m", "-XX:+ExitOnOutOfMemoryError",
-		// It lives for seconds or minutes, on few cores, beside what it serves.
-		"-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData",
+	options := n.options.Java
+	if options == nil {
+		options = []string{"-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"}
+	}
+	return supervise(n.dir, slices.Concat([]string{n.inst.java}, options, []string{
+		"-XX:+ExitOnOutOfMemoryError", "-XX:-UsePerfData",
 		"-Djava.io.tmpdir=tmp", "-Dlog4j2.configurationFile=" + logConfig,
 		"-cp", filepath.Join(n.inst.jars, "*"), class,
-	}, args...))
+	}, args))
 }
 
 var errEnded = errors.New("it ended before it was ready")
@@ -204,6 +208,9 @@ func (n *Node) start(ctx context.Context) error {
 	}
 }
 
+// Dir is where the node's files lie.
+func (n *Node) Dir() string { return n.dir }
+
 // Brokers is the address of the node.
 func (n *Node) Brokers() []string { return []string{n.addr} }
 
@@ -227,8 +234,8 @@ func unless(err error, status int) error {
 	return err
 }
 
-// ended reports whether the node is down, by itself or not.
-func (n *Node) ended() bool {
+// Ended reports whether the node is down, by itself or not.
+func (n *Node) Ended() bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.proc == nil {
@@ -266,16 +273,16 @@ func (n *Node) down(signal string) error {
 	return p.release(stopPatience)
 }
 
-// remove ends the node and removes its data.
-func (n *Node) remove() {
+// Remove ends the node and removes its data.
+func (n *Node) Remove() {
 	_ = n.down("KILL")
 	if n.dir != "" {
 		_ = os.RemoveAll(n.dir)
 	}
 }
 
-// log is the end of what the node has said.
-func (n *Node) log() string {
+// Log is the end of what the node has said.
+func (n *Node) Log() string {
 	var parts []string
 	for _, name := range []string{consoleLog, logFile} {
 		out, err := os.ReadFile(filepath.Join(n.dir, name))
@@ -287,7 +294,7 @@ func (n *Node) log() string {
 }
 
 func (n *Node) failed(what string, err error) error {
-	return fmt.Errorf("%s: %w\n%s", what, err, n.log())
+	return fmt.Errorf("%s: %w\n%s", what, err, n.Log())
 }
 
 func address(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }

@@ -1,4 +1,4 @@
-package kafkatest
+package apachekafka
 
 import (
 	"context"
@@ -12,7 +12,7 @@ import (
 )
 
 // superviseScript runs a program and ends it when our process is gone. It is the
-// way of internal/localpg, which says why; a broker of tests may be ended more
+// way of internal/localpg, which says why; such a broker may be ended more
 // roughly than a database.
 //
 // Its standard input is a pipe whose other end only our process holds: the kernel
