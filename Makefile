@@ -70,11 +70,28 @@ $(GOLANGCI_LINT):
 	@mkdir -p "$(@D)"
 	GOBIN="$(@D)" GOFLAGS=-buildvcs=false go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_LINT_VERSION)
 
-bench: ## Measure throughput and latency
-	@echo 'make bench: not available yet; the workloads of bench/ are not written' >&2; exit 1
+# Events for runs of at least 30 s on two cores; goka is given a part of them.
+BENCH_ROUNDS ?= 3
+BENCH_EVENTS ?= 15000000
+BENCH_EVENTS_OF ?= goka=1000000
+BENCH_FLAGS  ?= --broker apache --seed 1
+BENCH_PEERS  := bench/peers/kafka-streams
 
-bench-smoke: ## Run every benchmark once, on tiny inputs
-	@echo 'make bench-smoke: not available yet; the workloads of bench/ are not written' >&2; exit 1
+bench: build $(BIN)/bench-goka ## Measure ours, Kafka Streams and stock goka: hours (needs Maven)
+	mvn -B -q -f $(BENCH_PEERS) clean package
+	@mkdir -p bench/results
+	$(STROM) bench consume --events $(BENCH_EVENTS) --rounds $(BENCH_ROUNDS) $(BENCH_FLAGS) --out bench/results/consume-10k.json
+	$(STROM) bench aggregate --engine strom,kafka-streams,goka --keys 10000 --events $(BENCH_EVENTS) --events-of $(BENCH_EVENTS_OF) --rounds $(BENCH_ROUNDS) $(BENCH_FLAGS) --goka $(BIN)/bench-goka --out bench/results/aggregate-10k.json
+	$(STROM) bench aggregate --engine strom,kafka-streams,goka --keys 100000 --events $(BENCH_EVENTS) --events-of $(BENCH_EVENTS_OF) --rounds $(BENCH_ROUNDS) $(BENCH_FLAGS) --goka $(BIN)/bench-goka --out bench/results/aggregate-100k.json
+	$(STROM) bench report bench/results/*.json --out bench/REPORT.md
+
+bench-smoke: build $(BIN)/bench-goka ## Run a tiny round of ours and stock goka, checked, in under a minute
+	@$(STROM) bench aggregate --engine strom,goka --events 400000 --events-of goka=40000 --rounds 2 --timeout 40s --goka $(BIN)/bench-goka
+
+.PHONY: $(BIN)/bench-goka
+$(BIN)/bench-goka:
+	@mkdir -p "$(BIN)"
+	go build -trimpath -o "$@" ./bench/peers/goka
 
 faults: ## Run the full crash and fault matrix (CASE=..., SEED=..., FAULTS_FLAGS=...)
 	@mkdir -p "$(BIN)"
