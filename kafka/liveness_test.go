@@ -383,7 +383,8 @@ func TestASecondRunUntilTheEndDoesNotPassOverRecords(t *testing.T) {
 // A broker that has just become the leader of a partition may not know the epoch
 // of what was read there last. No reader goes back to the beginning for that.
 func TestALeaderThatMovesSendsNoReaderBack(t *testing.T) {
-	r := &steady{broker: kafkatest.New(t, kafkatest.Topic("ticks", 1), kafkatest.Nodes(2)), postgres: pgtest.New(t), dir: t.TempDir()}
+	broker := kafkatest.New(t, kafkatest.Topic("ticks", 1), kafkatest.Nodes(2))
+	r := &steady{broker: broker, brokers: broker.Brokers(), postgres: pgtest.New(t), dir: t.TempDir()}
 	c := r.config(t, fmt.Sprintf(ticks, "wall, interval: 20ms", ""))
 	var announced atomic.Int64
 	c.Observe = func(o kafka.Observation) {

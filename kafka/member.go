@@ -248,6 +248,7 @@ func (m *member) incarnation(ctx context.Context, handler sarama.ConsumerGroupHa
 	m.endSession(ctx.Err() != nil)
 	replaced := e.replaced(ctx, client)
 	e.leave(client)
+	m.endSession(false) // one that was made while the client ended
 	if replaced != nil {
 		return replaced
 	}

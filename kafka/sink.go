@@ -83,7 +83,7 @@ func (e *Engine) sinkOnce(ctx context.Context, balancer *stickyBalancer) (err er
 	}()
 	defer e.monitor.joins(SinkName, client)()
 	for {
-		fetches := client.PollRecords(ctx, e.config.SinkRows)
+		fetches := client.PollRecords(ctx, sinkRows)
 		if err := fetchError(ctx, fetches); err != nil {
 			return err
 		}

@@ -87,8 +87,12 @@ func (m *member) takeOver(ctx context.Context, handler sarama.ConsumerGroupHandl
 		}
 		return nil, err
 	}
-	m.setSession(s)
+	// Whoever ends the session waits for what startClaims starts, so it must not
+	// find the session before.
+	m.ending.Lock()
 	s.startClaims()
+	m.setSession(s)
+	m.ending.Unlock()
 	s.engine.hub.join(s)
 	s.engine.log.Info("took over", "stage", m.stage.Name, "partitions", partitions,
 		"generation", s.generation, "took", time.Since(started).Round(time.Millisecond).String())

@@ -189,6 +189,7 @@ func TestTheNextTestFindsAnEmptyBroker(t *testing.T) {
 
 // The embedded broker stands for the one that the environment names.
 func TestANamedBrokerLosesNothingButWhatTheTestMade(t *testing.T) {
+	Apache.wanted(t)
 	named := newEmbedded(t, Topics{"theirs": 1, "strom.theirs": 1})
 	t.Setenv(brokersEnv, " "+named.Brokers()[0]+" ")
 	ctx := withTimeout(t)
