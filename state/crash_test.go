@@ -153,6 +153,15 @@ func TestWhatWasSyncedOutlivesTheMachine(t *testing.T) {
 	for range 3 {
 		h.apply(t, s, "small")
 	}
+	for _, dir := range []string{"", "task"} { // those that the store did not make for itself
+		d, err := mem.OpenDir(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(d.Sync(), d.Close()); err != nil {
+			t.Fatal(err)
+		}
+	}
 	lost := mem.CrashClone(vfs.CrashCloneCfg{})
 	if err := s.Sync(); err != nil {
 		t.Fatal(err)

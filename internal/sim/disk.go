@@ -97,13 +97,22 @@ func (d *disk) inOrder() []*store {
 	return out
 }
 
-// sync lets the machine write out what a store has handed it so far.
+// sync lets the machine write out what a store has handed it so far, and the
+// directories that lead to it.
 func (d *disk) sync(t processors.TaskID) error {
 	st := d.stores[t]
 	if st == nil {
 		return nil
 	}
-	return st.Sync()
+	err := st.Sync()
+	for _, dir := range []string{"", "state", d.fs.PathDir(d.dir(t)), d.dir(t)} {
+		f, open := d.fs.OpenDir(dir)
+		if err = errors.Join(err, open); err != nil {
+			return err
+		}
+		err = errors.Join(err, f.Sync(), f.Close())
+	}
+	return err
 }
 
 // crash is a power loss: the stores are gone, and of what was written to their
