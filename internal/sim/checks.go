@@ -41,6 +41,8 @@ type taskHistory struct {
 	watermark event.Watermark
 	acked     event.Epoch
 	ack       processors.Ack
+	// first is the first acknowledgement of the last epoch.
+	first processors.Ack
 	// offsets and progress are those at each barrier; offsets[0] is where the
 	// input began.
 	offsets  []event.Offset
@@ -109,7 +111,7 @@ func (c *checks) decided(d broker.Decision) {
 		}
 	}
 	if group, generation, ok := parseTransactionalID(d.ID); ok && c.sim.broker.Group(group) != nil && generation < c.sim.broker.Group(group).Generation() {
-		c.sim.faults.count("committed by an older generation")
+		c.sim.world.meet("committed by an older generation")
 		c.sim.world.tracef("%s has committed, of an older generation", d.ID)
 	}
 	t.offsets(d.Offsets)
@@ -232,6 +234,9 @@ func (t *transactionCheck) acks(a *acks) {
 		}
 		t.acked++
 		h := t.checks.task(ack.Task)
+		if ack.Epoch > h.acked || h.ack.Task.Stage == "" {
+			h.first = ack
+		}
 		h.acked, h.ack = max(h.acked, ack.Epoch), ack
 	}
 }
@@ -266,6 +271,7 @@ func (t *transactionCheck) output(w *broker.Written) {
 		return
 	}
 	name := windowName(&row)
+	t.checks.sim.world.meet("result " + row.Cause.String())
 	t.checks.sim.world.tracef("epoch %s: version %d of %s, %s", row.Epoch, row.Version, name, row.Cause)
 	if row.Version != t.checks.versions[name]+1 {
 		t.fail(VersionsGapless, "version %d of %s comes after %d", row.Version, name, t.checks.versions[name])
@@ -334,6 +340,7 @@ func (c *checks) announce(a *processors.Announcement) {
 			w.fail(WatermarksNeverFall, "barrier %s announces %s for %s, after %s", a.Epoch, a.Watermarks[st.Name], st.Name, was)
 		}
 	}
+	c.watermarksFromAcks(a, &last)
 	for _, g := range c.sim.topology.Stages {
 		for _, n := range c.sim.partitions(g) {
 			id := processors.TaskID{Stage: g.Name, Partition: n}
@@ -343,6 +350,35 @@ func (c *checks) announce(a *processors.Announcement) {
 		}
 	}
 	c.announced = append(c.announced, *a)
+}
+
+// watermarksFromAcks works out what the watermarks of an announcement must be.
+func (c *checks) watermarksFromAcks(a, last *processors.Announcement) {
+	for _, g := range c.sim.topology.Stages {
+		if !g.Source() {
+			continue
+		}
+		want, known := last.Watermarks[g.Stream.Name]
+		if !known {
+			want = event.WatermarkUnknown
+		}
+		least, some := event.WatermarkEnd, false
+		for _, n := range c.sim.partitions(g) {
+			if h := c.task(processors.TaskID{Stage: g.Name, Partition: n}); !h.first.Idle {
+				least, some = min(least, h.watermark), true
+			}
+		}
+		if some {
+			want = max(want, least)
+		}
+		got, ok := a.Watermarks[g.Stream.Name]
+		if !ok {
+			got = event.WatermarkUnknown
+		}
+		if got != want {
+			c.sim.world.fail(WatermarksFromAcks, "barrier %s announces %s for %s, and the acknowledgements say %s", a.Epoch, got, g.Stream.Name, want)
+		}
+	}
 }
 
 // applied checks the ontology after a transaction of the database.

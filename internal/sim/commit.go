@@ -269,6 +269,9 @@ func (c *commit) offsets(n event.Epoch) error {
 	if _, err := insist(c.p, fmt.Sprintf("commit offsets of epoch %s", n), c.goOn, plain(func() error {
 		return b.CommitOffsets(s.id, s.producer, g, generation, s.memberID, commits)
 	})); err != nil {
+		if errors.Is(err, broker.ErrIllegalGeneration) || errors.Is(err, broker.ErrUnknownMember) {
+			c.p.world.meet("refused by the group's generation")
+		}
 		return fmt.Errorf("commit offsets: %w", err)
 	}
 	return nil
@@ -485,9 +488,11 @@ func (c *commit) end() error {
 		case errors.Is(err, errNoReply) || errors.Is(err, broker.ErrConcurrent):
 			c.p.unclear++
 		default:
+			c.p.world.meet("fenced at EndTxn")
 			return &resetError{&unknownOutcome{err}}
 		}
 	}
+	c.p.world.meet("unknown outcome")
 	return &resetError{&unknownOutcome{errNoReply}}
 }
 

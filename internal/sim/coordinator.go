@@ -61,6 +61,7 @@ func (e *engine) leader(p *process, goOn func() error) error {
 			return fmt.Errorf("announce barriers: %w", err)
 		}
 		p.world.tracef("%s starts again: %v", p.name, err)
+		p.world.meet("coordinator starts again")
 		if err := p.sleep(wait/2 + p.world.upTo(wait/2)); err != nil {
 			return err
 		}

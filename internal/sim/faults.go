@@ -11,15 +11,14 @@ import (
 
 // faults makes things go wrong, at random moments and at named points.
 type faults struct {
-	sim    *simulation
-	on     bool
-	counts map[string]int
+	sim *simulation
+	on  bool
 	// left bounds how often processes die in one run.
 	left int
 }
 
 func newFaults(s *simulation) *faults {
-	f := &faults{sim: s, counts: map[string]int{}}
+	f := &faults{sim: s}
 	s.world.at = f.at
 	return f
 }
@@ -69,13 +68,13 @@ func (f *faults) at(p *process, point string) {
 	}
 	r := p.host
 	alone := !slices.ContainsFunc(s.replicas, func(x *replica) bool { return x.paused || x.cut })
-	if point == s.setup.focus && alone && s.world.chance(1, 4) {
+	if point == s.setup.focus && alone && s.world.chance(1, 8) {
 		d := 8*second + s.world.upTo(25*second)
 		if s.world.chance(1, 2) {
 			f.cut(r, d)
 			return
 		}
-		f.count("pause at " + point)
+		f.sim.world.meet("pause at " + point)
 		s.world.after(0, "", func() { r.pause(d) })
 		return
 	}
@@ -89,12 +88,10 @@ func (f *faults) at(p *process, point string) {
 		s.world.after(0, "", func() { f.crash(r, "at "+point) })
 		return
 	}
-	f.count("pause at a point")
+	f.sim.world.meet("pause at a point")
 	d := s.world.upTo(30 * second)
 	s.world.after(0, "", func() { r.pause(d) })
 }
-
-func (f *faults) count(what string) { f.counts[what]++ }
 
 // crash crashes a machine, which is started again after a while.
 func (f *faults) crash(r *replica, why string) {
@@ -103,10 +100,10 @@ func (f *faults) crash(r *replica, why string) {
 		return
 	}
 	f.left--
-	f.count("crash")
+	f.sim.world.meet("crash")
 	r.crash(why)
 	if w.chance(1, 5) {
-		f.count("disk lost")
+		f.sim.world.meet("disk lost")
 		w.tracef("%s has lost its disk", r.name)
 		r.disk.wipe()
 	}
@@ -116,10 +113,7 @@ func (f *faults) crash(r *replica, why string) {
 // later starts a machine again, soon or after its session has run out.
 func (f *faults) later(r *replica) {
 	w := f.sim.world
-	d := w.upTo(second)
-	if w.chance(1, 2) {
-		d = w.upTo(25 * second)
-	}
+	d := w.shortOr(25 * second)
 	life := r.life
 	w.after(d, "", func() {
 		if r.life == life && !r.up {
@@ -138,26 +132,26 @@ func (f *faults) one() {
 	case faultCrash:
 		f.crash(r, "at a random moment")
 	case faultPause:
-		f.count("pause")
-		r.pause(w.upTo(30 * second))
+		f.sim.world.meet("pause")
+		r.pause(w.shortOr(30 * second))
 	case faultCut:
-		f.cut(r, w.upTo(20*second))
+		f.cut(r, w.shortOr(20*second))
 	case faultStop:
 		if r.up && r.engine != nil {
-			f.count("planned stop")
+			f.sim.world.meet("planned stop")
 			w.tracef("%s is told to stop", r.name)
 			r.engine.stopRequested = true
 			f.startAgain(r)
 		}
 	case faultDatabase:
-		f.count("database away")
+		f.sim.world.meet("database away")
 		s.database.away = true
 		w.tracef("the database is away")
-		w.after(w.upTo(15*second), "", func() { s.database.away = false })
+		w.after(w.shortOr(15*second), "", func() { s.database.away = false })
 	case faultFence, faultKinds:
 		f.fence()
 	case faultClock:
-		f.count("clock step")
+		f.sim.world.meet("clock step")
 		r.skew = w.upTo(2*s.setup.skew) - s.setup.skew
 		w.tracef("the clock of %s is off by %s", r.name, r.skew)
 	}
@@ -165,7 +159,7 @@ func (f *faults) one() {
 
 // cut cuts a machine off the network for a while.
 func (f *faults) cut(r *replica, d span) {
-	f.count("network cut")
+	f.sim.world.meet("network cut")
 	r.cut = true
 	f.sim.world.tracef("%s is cut off for %s", r.name, d)
 	f.sim.world.after(d, "", func() { r.cut = false })
@@ -182,7 +176,7 @@ func (f *faults) fence() {
 	if s.setup.noFencing || !s.broker.Known(id) {
 		return
 	}
-	f.count("fenced by a stale taker")
+	f.sim.world.meet("fenced by a stale taker")
 	_, err := s.broker.InitProducer(id, int64(transactionTimeout))
 	s.world.tracef("a stale taker fences %s: %s", id, errText(err))
 }
@@ -197,7 +191,7 @@ func (f *faults) fenceSoon(p *process) {
 	group := s.broker.Group(s.topology.Group(stage))
 	id := transactionalID(group.Name, p.host.name, group.Generation())
 	s.world.after(s.world.upTo(3*second), "", func() {
-		f.count("fenced by a stale taker")
+		f.sim.world.meet("fenced by a stale taker")
 		_, err := s.broker.InitProducer(id, int64(transactionTimeout))
 		s.world.tracef("a stale taker fences %s: %s", id, errText(err))
 	})
@@ -261,7 +255,7 @@ func (f *faults) trim() {
 	if !s.setup.trims || !s.world.chance(1, 3) {
 		return
 	}
-	f.count("trim")
+	f.sim.world.meet("trim")
 	for n, part := range s.broker.Topic(s.topology.ResultsTopic()) {
 		part.DeleteTo(s.checks.stored[event.Partition(n)].Offset)
 	}

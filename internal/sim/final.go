@@ -25,6 +25,7 @@ func (c *checks) final() {
 	l := c.sim.readInput()
 	c.deadLettersOnce(l)
 	c.exactlyOnce(l)
+	c.markersInOrder()
 	versions := c.sim.database.store.Versions()
 	c.snapshots(l, versions)
 	c.recordedIntervals(versions)
@@ -159,6 +160,68 @@ func (c *checks) deadLettersOnce(l inputLog) {
 	for _, x := range want {
 		w.fail(DeadLettersOnce, "%d records are lost, of them %s, %s: %q", len(want), x.place, x.why, x.record.Value)
 	}
+}
+
+// markersInOrder reads the partitions of what stages write as their readers do.
+func (c *checks) markersInOrder() {
+	top := c.sim.topology
+	for _, g := range top.Stages {
+		for i, topic := range g.Outputs {
+			if i == 0 && g != top.Stages[0] {
+				continue // the results topic, which all stages write
+			}
+			writers := c.sim.taskCounts()
+			if i > 0 {
+				writers = map[string]int32{g.Name: writers[g.Name]}
+			}
+			for _, part := range c.sim.broker.Topic(topic) {
+				if why := inOrder(part.History(), writers); why != "" {
+					c.sim.world.fail(MarkersInOrder, "%s/%s: %s", topic, part.Number, why)
+					return
+				}
+			}
+		}
+	}
+}
+
+func inOrder(records []broker.Record, writers map[string]int32) string {
+	complete := event.Epoch(0)
+	seen := map[processors.TaskID]bool{}
+	left := 0
+	for _, n := range writers {
+		left += int(n)
+	}
+	total := left
+	for i := range records {
+		kind, err := event.RowKindOf(records[i].Value)
+		if err != nil {
+			return err.Error()
+		}
+		switch kind {
+		case event.RowMarker:
+			m, err := event.DecodeMarker(records[i].Value)
+			if err != nil || m.Epoch != complete+1 {
+				return fmt.Sprintf("offset %s: a marker of epoch %s, and %s is complete (%v)", records[i].Offset, m.Epoch, complete, err)
+			}
+			for _, n := range m.Tasks {
+				if t := (processors.TaskID{Stage: m.Stage, Partition: n}); !seen[t] {
+					seen[t] = true
+					left--
+				}
+			}
+			if left == 0 {
+				complete, left = m.Epoch, total
+				clear(seen)
+			}
+		case event.RowContribution: // says no epoch
+		default:
+			r, err := event.DecodeResult(records[i].Value)
+			if err != nil || r.Epoch != complete+1 {
+				return fmt.Sprintf("offset %s: a row of epoch %s, and %s is complete (%v)", records[i].Offset, r.Epoch, complete, err)
+			}
+		}
+	}
+	return ""
 }
 
 // exactlyOnce compares what is believed with what the oracle counts.

@@ -13,6 +13,9 @@ const (
 	RecordedIncreases Invariant = "recorded-increases"
 	// WatermarksNeverFall: neither announced ones nor those of a task.
 	WatermarksNeverFall Invariant = "watermarks-never-fall"
+	// WatermarksFromAcks: what is announced with n+1 follows from what the tasks
+	// acknowledged first with n: the least watermark of those that are not idle.
+	WatermarksFromAcks Invariant = "watermarks-from-acks"
 	// EpochsOnce: a task commits each epoch once, in order; who takes it over
 	// commits its last one again, unchanged.
 	EpochsOnce Invariant = "epochs-once"
@@ -43,6 +46,9 @@ const (
 
 	// In the end:
 
+	// MarkersInOrder: in a partition nothing of epoch n+1 stands before a marker
+	// of n.
+	MarkersInOrder Invariant = "markers-in-order"
 	// ExactlyOnce: what is believed equals what the oracle counts.
 	ExactlyOnce Invariant = "exactly-once"
 	// DeadLettersOnce: every record that is no event stands in the dead-letter

@@ -143,7 +143,7 @@ func (p *process) reach(point string) error {
 	if p.killed {
 		return errKilled
 	}
-	p.world.reached[point]++
+	p.world.meet("at " + point)
 	p.world.at(p, point)
 	return p.pause()
 }

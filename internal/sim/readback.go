@@ -81,6 +81,7 @@ func (r *readBacks) answer(p *process) error {
 		return err
 	}
 	for i, a := range ready {
+		p.world.meet("window read back")
 		s := &states[i]
 		a.task.send(&item{answers: []processors.Answer{{
 			Number: a.rb.Number, Found: s.Found, Version: s.Version, Properties: s.Values,

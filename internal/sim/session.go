@@ -242,6 +242,7 @@ func (t *task) run(p *process) error {
 // overtaken finds out whether the session's tasks have other owners.
 func (s *session) overtaken(p *process, err error) error {
 	if stale := s.checkGeneration(p); stale != nil {
+		p.world.meet("overtaken")
 		return &resetError{errors.Join(stale, err)}
 	}
 	return err

@@ -80,9 +80,10 @@ func draw(seed uint64) setup {
 		queueBytes: pick(r, 300, 4000, 1<<20), budget: pick(r, 0, 0, 0, 3000), sinkChunk: pick(r, 2, 7, 40, 5000),
 		tombstones: 24 * 60 * minute,
 		net:        netProfile{slow: pick(r, 0, 5, 50), stall: pick(r, 0, 1, 10), lost: pick(r, 0, 3, 25)},
-		every:      pick(r, 500*millisecond, 3*second, 10*second), faulty: pick(r, 10*second, 40*second, 80*second),
+		every:      pick(r, second, 3*second, 10*second), faulty: pick(r, 10*second, 40*second, 80*second),
 		kills: pick(r, 0, 2, 6, 20), atPoints: pick(r, 0, 2, 10), duration: pick(r, 5*second, 20*second, 40*second),
 		inputSeed: r.Uint64(), bad: pick(r, 0, 50, 200), aborts: r.IntN(3) == 0, skew: pick(r, 0, 50*millisecond, 3*second),
+		focus: pick(r, "", "", "", "announce", "handover", "commit.offsets", "commit.flushed", "commit.ended", "recovery.offsets", "adopt.offsets", "sink.apply"),
 	}
 	s.complete = s.logClock && r.IntN(4) > 0 || r.IntN(8) == 0
 	for k := range faultKinds {

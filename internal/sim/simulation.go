@@ -36,8 +36,9 @@ type Result struct {
 	Records int64
 	// Setup is what the seed has drawn, in a line.
 	Setup string
-	// Faults counts what went wrong, by its name.
-	Faults map[string]int
+	// Met counts what the run has met, by its name: faults, named points of the
+	// protocol, and what came of them.
+	Met map[string]int
 	// Failure is nil for a run that held every invariant.
 	Failure *Failure
 }
@@ -62,7 +63,7 @@ func Run(o Options) Result {
 		s.compareWithCalm(o)
 	}
 	out := Result{
-		Seed: o.Seed, Hash: s.world.trace.sum.Sum64(), Steps: s.world.steps, Setup: setup.String(), Faults: s.faults.counts,
+		Seed: o.Seed, Hash: s.world.trace.sum.Sum64(), Steps: s.world.steps, Setup: setup.String(), Met: s.world.met,
 		Failure: s.world.failure, Epochs: event.Epoch(len(s.checks.announced)), Records: s.produced,
 	}
 	if out.Failure != nil {

@@ -113,6 +113,9 @@ func (e *engine) runSink(p *process) error {
 			return errStopping
 		case errors.Is(err, ontology.ErrFenced), passing(err):
 			p.world.tracef("%s reads its progress again: %v", p.name, err)
+			if errors.Is(err, ontology.ErrFenced) {
+				p.world.meet("sink fenced")
+			}
 		default:
 			return err
 		}

@@ -97,6 +97,7 @@ func (s *session) prepare(p *process, id processors.TaskID) (*store, error) {
 	}
 	if damaged {
 		p.world.tracef("%s: the store of %v is damaged", p.name, id)
+		p.world.meet("store damaged")
 	}
 	b, err := p.bounds(s.changelog(id.Partition), s.group.goOn)
 	if err != nil {
@@ -108,6 +109,7 @@ func (s *session) prepare(p *process, id processors.TaskID) (*store, error) {
 	}
 	decision, why := state.Decide(state.Facts{Local: local, Start: b.start, End: b.high})
 	p.world.tracef("%s: %v at %s: %s: %s", p.name, id, local, decision, why)
+	p.world.meet("recovery: " + decision.String())
 	if decision == state.Rebuild {
 		err = st.Wipe()
 	}
@@ -171,6 +173,7 @@ func (e *refusal) Error() string { return "refuses to run: " + e.text }
 // group, from a task that must not run.
 func (s *session) refuse(p *process, text string) error {
 	if err := s.checkGeneration(p); err != nil {
+		p.world.meet("stale taker goes back")
 		return &resetError{fmt.Errorf("this member is no longer of the group's current generation: %w: %s", err, text)}
 	}
 	return &refusal{text}

@@ -37,10 +37,11 @@ type world struct {
 	// rough is false where nothing goes wrong any more: messages arrive, and soon.
 	rough bool
 	net   netProfile
-	// reached counts the named points of the protocol that were reached, and
-	// at may make something of one.
-	reached map[string]int
-	at      func(p *process, point string)
+	// met counts what has happened that a run is meant to meet: faults, named
+	// points of the protocol, and what came of them.
+	met map[string]int
+	// at is told of every named point, and may make something of it.
+	at func(p *process, point string)
 }
 
 // netProfile says how messages and processes fare while the world is rough.
@@ -86,7 +87,7 @@ func (q *eventQueue) Pop() any {
 func newWorld(seed uint64, out io.Writer) *world {
 	return &world{
 		rng: rand.New(rand.NewPCG(seed, 0x5eed)), trace: trace{sum: fnv.New64a(), out: out},
-		reached: map[string]int{}, at: func(*process, string) {},
+		met: map[string]int{}, at: func(*process, string) {},
 	}
 }
 
@@ -130,11 +131,21 @@ func (w *world) wake() {
 	w.waiting = kept
 }
 
+func (w *world) meet(what string) { w.met[what]++ }
+
 // chance is true n times in of.
 func (w *world) chance(n, of int) bool { return w.rng.IntN(of) < n }
 
 // upTo is a length of time up to d.
 func (w *world) upTo(d span) span { return span(w.rng.Int64N(int64(d) + 1)) }
+
+// shortOr is a length of time that is mostly short, and else up to d.
+func (w *world) shortOr(d span) span {
+	if w.chance(2, 3) {
+		d = min(d, 2*second)
+	}
+	return w.upTo(d)
+}
 
 // delay is how long a step takes until it is done, or a message until it is there.
 func (w *world) delay() span {
