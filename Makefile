@@ -20,6 +20,13 @@ ifeq ($(CI),true)
 override TEST_FLAGS += -count=1
 endif
 
+# The simulator: so many seeds, or the one to repeat; a bug to plant or to provoke.
+SEEDS   ?= 200
+SEED    ?=
+BUG     ?=
+PROVOKE ?=
+SIM_FLAGS = -sim.bug="$(BUG)" -sim.provoke="$(PROVOKE)" $(if $(SEED),-sim.seed=$(SEED),-sim.seeds=$(SEEDS))
+
 # What `strom dev` and `strom demo --keep` leave in the work tree.
 DATA_DIRS := .strom
 
@@ -98,8 +105,8 @@ faults: ## Run the full crash and fault matrix (CASE=..., SEED=..., FAULTS_FLAGS
 	go build -o "$(BIN)/faults" ./internal/faults/cmd/faults
 	@"$(BIN)/faults" $(if $(CASE),-case '$(CASE)') $(if $(SEED),-seed $(SEED)) $(FAULTS_FLAGS)
 
-sim: ## Run the simulator on random schedules
-	@echo 'make sim: not available yet; the simulator is not written' >&2; exit 1
+sim: ## Run the simulator (SEEDS=n schedules; SEED=n repeats one; BUG="name" plants a bug)
+	go test ./internal/sim -count=1 -timeout 0 -run '^TestSimulation$$' -v $(SIM_FLAGS)
 
 vectors: ## Check the published test vectors of other engines
 	@echo 'make vectors: not available yet; the vectors are not adapted' >&2; exit 1

@@ -142,6 +142,45 @@ func life(t testing.TB, fs vfs.FS, h *history) {
 	shut(s)
 }
 
+// What has been applied is in no hurry to reach the disk, until somebody asks.
+func TestWhatWasSyncedOutlivesTheMachine(t *testing.T) {
+	mem, h := vfs.NewCrashableMem(), newHistory()
+	s, err := state.OpenPebble("task", identity(), state.PebbleOptions{FS: mem, CacheBytes: 1 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	for range 3 {
+		h.apply(t, s, "small")
+	}
+	for _, dir := range []string{"", "task"} { // those that the store did not make for itself
+		d, err := mem.OpenDir(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(d.Sync(), d.Close()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	lost := mem.CrashClone(vfs.CrashCloneCfg{})
+	if err := s.Sync(); err != nil {
+		t.Fatal(err)
+	}
+	kept := mem.CrashClone(vfs.CrashCloneCfg{})
+	for fs, want := range map[*vfs.MemFS]event.Offset{lost: event.OffsetNone, kept: h.end} {
+		again, err := state.OpenPebble("task", identity(), state.PebbleOptions{FS: fs, CacheBytes: 1 << 20})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if p, err := again.Position(); err != nil || p != want {
+			t.Errorf("the store stands at %s (%v), want %s", p, err, want)
+		}
+		if err := again.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // A crash at any operation on a file: what was not synced is lost, or parts of
 // it. The store then holds one barrier, with its progress and its position.
 func TestAfterACrashTheStoreHoldsExactlyOneBarrier(t *testing.T) {

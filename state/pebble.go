@@ -255,6 +255,15 @@ func (p *Pebble) Apply(b *Batch) error {
 	return nil
 }
 
+// Sync makes what has been applied durable. Nothing needs it to be right; it is
+// for whoever copies the files, or is about to lose the machine.
+func (p *Pebble) Sync() error {
+	if err := p.db.LogData(nil, pebble.Sync); err != nil {
+		return p.damage("sync", err)
+	}
+	return nil
+}
+
 // Position implements Store.
 func (p *Pebble) Position() (event.Offset, error) {
 	v, ok, err := p.Get(positionKey())
