@@ -55,7 +55,7 @@ func (h *harness) execute(ctx context.Context, e engine, s *spec, in *Input, run
 		err = errors.New("it ended before it had done all")
 	}
 	if err != nil {
-		return t, fmt.Errorf("%w (%v); it said at last:\n%s", err, ended, said.String())
+		return t, fmt.Errorf("%w (the process: %s); it said at last:\n%s", err, cmd.ProcessState, said.String())
 	}
 	run.MaxRSS = maxRSS(cmd.ProcessState)
 	run.CPUSeconds = (cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()).Seconds()

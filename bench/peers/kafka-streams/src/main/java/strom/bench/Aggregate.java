@@ -67,10 +67,8 @@ public final class Aggregate {
                     .withTimestampExtractor((record, partitionTime) -> ((Event) record.value()).at()))
             .groupByKey(Grouped.with(Serdes.String(), events))
             .windowedBy(TimeWindows.ofSizeAndGrace(size, grace));
-    if (options.getOrDefault("emit", "update").equals("close")) {
-      windowed = windowed.emitStrategy(EmitStrategy.onWindowClose());
-    }
     windowed
+        .emitStrategy(EmitStrategy.onWindowUpdate())
         .aggregate(
             Totals::new,
             (key, event, sofar) -> sofar.add(event.amount()),
