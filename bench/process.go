@@ -35,6 +35,10 @@ func (h *harness) execute(ctx context.Context, e engine, s *spec, in *Input, run
 	// Ended by the context it is asked first: a peer has files to close.
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = stopPatience
+	// A job ends when its input does: with this process, however that ends.
+	if _, err := cmd.StdinPipe(); err != nil {
+		return t, err
+	}
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		return t, err
