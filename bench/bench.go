@@ -52,12 +52,11 @@ type Config struct {
 	Timeout time.Duration
 	// Self runs this program as Play, with a part and its arguments behind.
 	Self []string
+	// Version is that of this program, for the report.
+	Version string
 	// Goka is the program of bench/peers/goka, KafkaStreams the jar of
 	// bench/peers/kafka-streams.
 	Goka, KafkaStreams string
-	// Emit is when Kafka Streams publishes: update (with every commit; the
-	// default) or close (once a window has closed).
-	Emit string
 	// CPUProfile is where our job's profile goes; the last run's stays.
 	CPUProfile string
 	// Progress is told what happens, in lines; nil: nobody is.
@@ -74,7 +73,6 @@ func (c Config) WithDefaults() Config {
 	orElse(&c.Threads, 2)
 	orElse(&c.CacheBytes, 256<<20)
 	orElse(&c.Timeout, 30*time.Minute)
-	orElse(&c.Emit, "update")
 	if c.Progress == nil {
 		c.Progress = io.Discard
 	}
@@ -102,7 +100,6 @@ func (c *Config) Validate() error {
 	fault(c.Rounds < 1, "%d rounds: at least 1", c.Rounds)
 	fault(c.Commit < time.Millisecond || c.Commit%time.Millisecond != 0, "a commit interval of %s: whole milliseconds", c.Commit)
 	fault(c.Threads < 1, "%d threads: at least 1", c.Threads)
-	fault(c.Emit != "update" && c.Emit != "close", "Kafka Streams emits on update or close, not on %q", c.Emit)
 	fault(len(c.Self) == 0, "the program that plays the parts is not named")
 	return errors.Join(all...)
 }
@@ -159,7 +156,6 @@ type Result struct {
 	CommitMs  int64     `json:"commit_ms"`
 	Threads   int       `json:"threads"`
 	Cache     int64     `json:"cache_bytes"`
-	Emit      string    `json:"kafka_streams_emit,omitempty"`
 	Runs      []Run     `json:"runs"`
 	Summaries []Summary `json:"summaries"`
 }
@@ -214,9 +210,6 @@ func (h *harness) measure(ctx context.Context) (*Result, error) {
 	r := &Result{
 		Workload: c.Workload, At: time.Now().UTC(), Broker: h.broker.name, Machine: thisMachine(), Input: c.Input,
 		CommitMs: c.Commit.Milliseconds(), Threads: c.Threads, Cache: c.CacheBytes,
-	}
-	if slices.Contains(c.Engines, EngineKafkaStreams) {
-		r.Emit = c.Emit
 	}
 	var wrong error
 	for _, name := range c.Engines {

@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"bufio"
 	"context"
 	"os/exec"
 	"path/filepath"
@@ -97,6 +98,57 @@ func TestAWrongResultHasNoTime(t *testing.T) {
 	}
 	if s := summarize(c.Engines, []Run{run}); len(s) != 0 {
 		t.Errorf("a wrong result is summarized: %+v", s)
+	}
+}
+
+// Where the harness is killed, nobody asks a job to end.
+func TestAJobEndsWithTheHarness(t *testing.T) {
+	self := self(t)
+	b, err := startEmbedded(t.Context(), self)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := b.stop(); err != nil {
+			t.Error(err)
+		}
+	}()
+	in := Input{Events: 10, Partitions: 1}.WithDefaults()
+	if err := load(t.Context(), b.addrs, &in); err != nil {
+		t.Fatal(err)
+	}
+	// It waits for an event that does not come.
+	args := (&spec{Brokers: b.addrs[0], Input: in.topic(), Partitions: 1}).args()
+	cmd := exec.CommandContext(t.Context(), self[0], append([]string{string(PartFetch), "--events=11"}, args...)...)
+	harness, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewScanner(out)
+	if !lines.Scan() || !strings.HasPrefix(lines.Text(), "started") {
+		t.Fatalf("it says %q", lines.Text())
+	}
+	if err := harness.Close(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	select {
+	case err := <-ended:
+		if err == nil {
+			t.Error("it claims to be done")
+		}
+	case <-time.After(20 * time.Second):
+		t.Error("it goes on")
+		_ = cmd.Process.Kill()
+		<-ended
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 
 	"github.com/forge-platform/strom/internal/apachekafka"
@@ -68,7 +69,7 @@ func startEmbedded(ctx context.Context, self []string) (*broker, error) {
 		return nil, err
 	}
 	remove := func() error { return os.RemoveAll(dir) }
-	cmd := exec.CommandContext(ctx, self[0], append(self[1:len(self):len(self)], string(PartBroker), dir)...)
+	cmd := exec.CommandContext(ctx, self[0], slices.Concat(self[1:], []string{string(PartBroker), dir})...)
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()
 	if err != nil {

@@ -17,5 +17,5 @@
 // processing starts, and `ended N` when the last result is committed, N in
 // microseconds since 1970. A peer says only the first, and runs until it is
 // asked to stop: the harness sees from its group's committed offsets when it has
-// done all.
+// done all. Every job ends when its standard input ends.
 package bench

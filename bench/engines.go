@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -37,8 +38,8 @@ func enginesOf(w Workload) []string {
 // engine knows how a job is started, and how its results are read.
 type engine interface {
 	version() (string, error)
-	// command gives the command without prior start; a topic for its output is
-	// made first where it does not make one itself.
+	// command gives the command, not started yet, and makes the topic for its
+	// output where the job does not do that itself.
 	command(ctx context.Context, s *spec) (*exec.Cmd, error)
 	// ends: the job says when it is done, and ends. Else its group's offsets say so.
 	ends() bool
@@ -70,15 +71,13 @@ func (o *ours) version() (string, error) {
 	if o.part != PartStrom {
 		return "franz-go " + moduleVersion("github.com/twmb/franz-go"), nil
 	}
-	return "strom " + buildVersion(), nil
+	return "strom " + o.config.Version, nil
 }
 
 func (o *ours) ends() bool { return true }
 
 func (o *ours) command(ctx context.Context, s *spec) (*exec.Cmd, error) {
-	args := append(o.config.Self[1:len(o.config.Self):len(o.config.Self)], string(o.part))
-	args = append(args, s.args()...)
-	args = append(args, "--events="+strconv.FormatInt(s.Events, 10))
+	args := slices.Concat(o.config.Self[1:], []string{string(o.part)}, s.args(), []string{"--events=" + strconv.FormatInt(s.Events, 10)})
 	if o.config.CPUProfile != "" {
 		args = append(args, "--cpuprofile="+o.config.CPUProfile)
 	}
@@ -211,7 +210,7 @@ func (k *streamsPeer) command(ctx context.Context, s *spec) (*exec.Cmd, error) {
 		return nil, err
 	}
 	args := append([]string{"-Xms1g", "-Xmx3g", "-jar", k.config.KafkaStreams}, s.args()...)
-	return exec.CommandContext(ctx, java, append(args, "--emit="+k.config.Emit)...), nil
+	return exec.CommandContext(ctx, java, args...), nil
 }
 
 func (k *streamsPeer) results(ctx context.Context, brokers []string, s *spec) (Panes, error) {

@@ -57,7 +57,8 @@ func (p Panes) Hash() string {
 func (p Panes) Diff(right Panes) string {
 	wrong, example := 0, ""
 	note := func(pane Pane, got, want string) {
-		if wrong++; wrong == 1 {
+		wrong++
+		if wrong == 1 {
 			example = fmt.Sprintf("%s%0*d in the window from %d: %s, want %s", keyPrefix, keyDigits, pane.Key, pane.Start, got, want)
 		}
 	}

@@ -74,8 +74,8 @@ const (
 	PartDecode Part = "decode"
 )
 
-// Play plays a part in this process. The harness runs it as Config.Self with
-// the part and its arguments behind.
+// Play plays a part in this process, until it is done or in ends. The harness
+// runs it as Config.Self with the part and its arguments behind.
 func Play(ctx context.Context, part Part, args []string, in io.Reader, out io.Writer) error {
 	if part == PartBroker {
 		return serveBroker(ctx, args, in, out)
@@ -95,8 +95,16 @@ func Play(ctx context.Context, part Part, args []string, in io.Reader, out io.Wr
 	default:
 		return fmt.Errorf("there is no part %q", part)
 	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	go func() {
+		_, _ = io.Copy(io.Discard, in)
+		cancel(errAlone)
+	}()
 	return profiled(s.CPUProfile, func() error { return run(ctx, &s, out) })
 }
+
+var errAlone = errors.New("the harness has ended")
 
 // profiled writes a CPU profile of fn, where a file is named.
 func profiled(path string, fn func() error) (err error) {

@@ -70,21 +70,3 @@ func moduleVersion(path string) string {
 	}
 	return "unknown"
 }
-
-// buildVersion is the commit that this program is built from.
-func buildVersion() string {
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return "unknown"
-	}
-	commit, dirty := "unknown", ""
-	for _, s := range info.Settings {
-		switch {
-		case s.Key == "vcs.revision":
-			commit = s.Value[:min(12, len(s.Value))]
-		case s.Key == "vcs.modified" && s.Value == "true":
-			dirty = " and changes"
-		}
-	}
-	return commit + dirty
-}

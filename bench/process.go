@@ -35,6 +35,10 @@ func (h *harness) execute(ctx context.Context, e engine, s *spec, in *Input, run
 	// Ended by the context it is asked first: a peer has files to close.
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = stopPatience
+	// A job ends when its input does: with this process, however that ends.
+	if _, err := cmd.StdinPipe(); err != nil {
+		return t, err
+	}
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		return t, err
@@ -55,7 +59,7 @@ func (h *harness) execute(ctx context.Context, e engine, s *spec, in *Input, run
 		err = errors.New("it ended before it had done all")
 	}
 	if err != nil {
-		return t, fmt.Errorf("%w (%v); it said at last:\n%s", err, ended, said.String())
+		return t, fmt.Errorf("%w (the process: %s); it said at last:\n%s", err, cmd.ProcessState, said.String())
 	}
 	run.MaxRSS = maxRSS(cmd.ProcessState)
 	run.CPUSeconds = (cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()).Seconds()

@@ -64,7 +64,6 @@ func (a *app) benchAggregateCommand() *cobra.Command {
 	flags.Int64Var(&f.config.CacheBytes, "cache-bytes", 0, "cache of an engine in front of its store (default 256 MiB)")
 	flags.StringVar(&f.config.Goka, "goka", "bin/bench-goka", "program of the peer goka")
 	flags.StringVar(&f.config.KafkaStreams, "kafka-streams", "bench/peers/kafka-streams/target/aggregate.jar", "jar of the peer Kafka Streams")
-	flags.StringVar(&f.config.Emit, "emit", "update", "when Kafka Streams publishes: update (at every commit) or close (of a window)")
 	return c
 }
 
@@ -87,6 +86,7 @@ func (a *app) bench(c *cobra.Command, f *benchFlags) error {
 	}
 	config := f.config
 	config.Self = []string{self, "bench", "part"}
+	config.Version = version
 	config.EventsOf = map[string]int64{}
 	for engine, n := range f.eventsOf {
 		if config.EventsOf[engine], err = strconv.ParseInt(n, 10, 64); err != nil {

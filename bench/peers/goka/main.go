@@ -1,7 +1,7 @@
 // Command goka is the workload aggregate on stock goka: sarama, LevelDB, at
 // least once. README.md beside it says what is configured and why.
 //
-// It runs until it is asked to stop (SIGTERM). On standard output it says
+// It runs until it is asked to stop (SIGTERM, or the end of its standard input). On standard output it says
 // `started N` at the first event, N in microseconds since 1970.
 package main
 
@@ -13,6 +13,7 @@ import (
 	"flag"
 	"fmt"
 	"hash"
+	"io"
 	"os"
 	"os/signal"
 	"strings"
@@ -66,6 +67,10 @@ func run(args []string) error {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	go func() {
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		stop()
+	}()
 	return p.Run(ctx)
 }
 

@@ -1,5 +1,7 @@
 package strom.bench;
 
+import java.io.IOException;
+import java.io.OutputStream;
 import java.time.Duration;
 import java.time.Instant;
 import java.util.HashMap;
@@ -31,8 +33,8 @@ import org.apache.kafka.streams.state.WindowStore;
  * The workload "aggregate" on Kafka Streams: count, sum, least and largest amount of each key in
  * tumbling windows of event time. README.md says what is configured and why.
  *
- * <p>It runs until it is asked to stop (SIGTERM). On standard output it says {@code started N} at the
- * first event, N in microseconds since 1970.
+ * <p>It runs until it is asked to stop (SIGTERM, or the end of standard input). On standard output it
+ * says {@code started N} at the first event, N in microseconds since 1970.
  */
 public final class Aggregate {
   private Aggregate() {}
@@ -49,9 +51,21 @@ public final class Aggregate {
         });
     // SIGTERM: the harness has seen all of the input committed.
     Runtime.getRuntime().addShutdownHook(new Thread(() -> streams.close(Duration.ofSeconds(10))));
+    Thread harness = new Thread(Aggregate::awaitEndOfInput, "harness");
+    harness.setDaemon(true);
+    harness.start();
     streams.start();
     ended.await();
     System.exit(1);
+  }
+
+  private static void awaitEndOfInput() {
+    try {
+      System.in.transferTo(OutputStream.nullOutputStream());
+    } catch (IOException e) {
+      e.printStackTrace();
+    }
+    System.exit(0);
   }
 
   static Topology topology(Map<String, String> options) {
@@ -67,10 +81,8 @@ public final class Aggregate {
                     .withTimestampExtractor((record, partitionTime) -> ((Event) record.value()).at()))
             .groupByKey(Grouped.with(Serdes.String(), events))
             .windowedBy(TimeWindows.ofSizeAndGrace(size, grace));
-    if (options.getOrDefault("emit", "update").equals("close")) {
-      windowed = windowed.emitStrategy(EmitStrategy.onWindowClose());
-    }
     windowed
+        .emitStrategy(EmitStrategy.onWindowUpdate())
         .aggregate(
             Totals::new,
             (key, event, sofar) -> sofar.add(event.amount()),
