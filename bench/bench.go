@@ -97,6 +97,8 @@ func (c *Config) Validate() error {
 		fault(!slices.Contains(c.Engines, e), "events for %s, which is not measured", e)
 		fault(n < 1 || n > c.Input.Events, "%d events for %s: from 1 to %d", n, e, c.Input.Events)
 	}
+	fault(c.Broker == BrokerEmbedded && slices.Contains(c.Engines, EngineKafkaStreams),
+		"Kafka Streams does not run on the embedded broker (its admin client refuses that broker's DescribeConfigs): take an Apache Kafka")
 	fault(c.Rounds < 1, "%d rounds: at least 1", c.Rounds)
 	fault(c.Commit < time.Millisecond || c.Commit%time.Millisecond != 0, "a commit interval of %s: whole milliseconds", c.Commit)
 	fault(c.Threads < 1, "%d threads: at least 1", c.Threads)
