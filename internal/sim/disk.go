@@ -107,7 +107,7 @@ func (d *disk) sync(t processors.TaskID) error {
 	err := st.Sync()
 	for _, dir := range []string{"", "state", d.fs.PathDir(d.dir(t)), d.dir(t)} {
 		f, open := d.fs.OpenDir(dir)
-		if err = errors.Join(err, open); err != nil {
+		if err := errors.Join(err, open); err != nil {
 			return err
 		}
 		err = errors.Join(err, f.Sync(), f.Close())

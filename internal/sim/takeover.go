@@ -117,7 +117,8 @@ func (s *session) prepare(p *process, id processors.TaskID) (*store, error) {
 	case state.Continue, state.CatchUp:
 		return st, nil
 	case state.Rebuild:
-		return st, st.Wipe()
+		err := st.Wipe()
+		return st, err
 	case state.Undecided, state.Begin, state.BackToGroup, state.Refuse:
 	}
 	return nil, &refusal{fmt.Sprintf("%v: %s: %s", id, v.Decision, v.Why)}
