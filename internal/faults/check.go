@@ -166,13 +166,15 @@ func checkAnnouncements(all []barrier) error {
 	if len(all) == 0 {
 		return errors.New("nothing was announced")
 	}
+	before := event.RecordedUnknown
 	for i, b := range all {
 		if b.Epoch != event.Epoch(i+1) {
 			return fmt.Errorf("announcement %d is of epoch %s", i+1, b.Epoch)
 		}
-		if i > 0 && b.Recorded <= all[i-1].Recorded {
-			return fmt.Errorf("recorded time %s of epoch %s does not lie after %s", b.Recorded, b.Epoch, all[i-1].Recorded)
+		if b.Recorded <= before {
+			return fmt.Errorf("recorded time %s of epoch %s does not lie after %s", b.Recorded, b.Epoch, before)
 		}
+		before = b.Recorded
 	}
 	return nil
 }
