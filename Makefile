@@ -34,7 +34,7 @@ COMPOSE ?= docker compose
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: demo dev build test lint bench bench-smoke faults sim vectors up down clean help
+.PHONY: demo dev build test test-apache lint bench bench-smoke faults sim vectors up down clean help
 
 demo: build ## Run the demo on real earthquakes: needs nothing but Go, ends by itself
 	@$(STROM) demo $(ARGS)
@@ -46,7 +46,7 @@ build: ## Build bin/strom
 	@mkdir -p "$(BIN)"
 	go build -trimpath -ldflags '-X main.version=$(VERSION)' -o "$(STROM)" ./cmd/strom
 
-test: ## Run go vet and all tests, with the race detector where a C compiler is found
+test: ## Run go vet and all tests on the embedded broker, with the race detector where a C compiler is found
 	go vet ./...
 	@if [ "$$(go env CGO_ENABLED)" = 1 ] && command -v $$(go env CC | cut -d' ' -f1) >/dev/null 2>&1; then \
 	  race=-race; \
@@ -55,7 +55,16 @@ test: ## Run go vet and all tests, with the race detector where a C compiler is 
 	else \
 	  race=; echo 'make test: no cgo or no C compiler: running WITHOUT the race detector (install gcc to have it)' >&2; \
 	fi; \
-	set -x; go test $$race -timeout $(TEST_TIMEOUT) -p $(TEST_PARALLEL) $(TEST_FLAGS) ./...
+	set -x; STROM_TEST_ON=embedded go test $$race -timeout $(TEST_TIMEOUT) -p $(TEST_PARALLEL) $(TEST_FLAGS) ./...
+
+# The tests that ask for a broker of either kind; without the race detector,
+# which the half on the embedded broker has had already.
+APACHE_TESTS = $(shell sh .ci/apache-tests)
+
+test-apache: ## Run the tests of the engine and of replicas on Apache Kafka; needs Maven and Java 17
+	@[ -n "$(APACHE_TESTS)" ] || { echo 'make test-apache: no tests found' >&2; exit 1; }
+	STROM_TEST_ON=apache go test -timeout 20m -p 1 $(TEST_FLAGS) ./internal/kafkatest
+	STROM_TEST_ON=apache go test -timeout 20m -p 1 $(TEST_FLAGS) -run '^($(APACHE_TESTS))$$' ./kafka ./cmd/strom
 
 lint: $(GOLANGCI_LINT) ## Check formatting, go vet and golangci-lint (import layers included)
 	@bad=$$(gofmt -l -s .); if [ -n "$$bad" ]; then \
@@ -68,14 +77,33 @@ $(GOLANGCI_LINT):
 	@mkdir -p "$(@D)"
 	GOBIN="$(@D)" GOFLAGS=-buildvcs=false go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_LINT_VERSION)
 
-bench: ## Measure throughput and latency
-	@echo 'make bench: not available yet; the workloads of bench/ are not written' >&2; exit 1
+# Events for runs of at least 30 s on two cores; goka is given a part of them.
+BENCH_ROUNDS ?= 3
+BENCH_EVENTS ?= 15000000
+BENCH_EVENTS_OF ?= goka=1000000
+BENCH_FLAGS  ?= --broker apache --seed 1
+BENCH_PEERS  := bench/peers/kafka-streams
 
-bench-smoke: ## Run every benchmark once, on tiny inputs
-	@echo 'make bench-smoke: not available yet; the workloads of bench/ are not written' >&2; exit 1
+bench: build $(BIN)/bench-goka ## Measure ours, Kafka Streams and stock goka: hours (needs Maven)
+	mvn -B -q -f $(BENCH_PEERS) clean package
+	@mkdir -p bench/results
+	$(STROM) bench consume --events $(BENCH_EVENTS) --rounds $(BENCH_ROUNDS) $(BENCH_FLAGS) --out bench/results/consume-10k.json
+	$(STROM) bench aggregate --engine strom,kafka-streams,goka --keys 10000 --events $(BENCH_EVENTS) --events-of $(BENCH_EVENTS_OF) --rounds $(BENCH_ROUNDS) $(BENCH_FLAGS) --goka $(BIN)/bench-goka --out bench/results/aggregate-10k.json
+	$(STROM) bench aggregate --engine strom,kafka-streams,goka --keys 100000 --events $(BENCH_EVENTS) --events-of $(BENCH_EVENTS_OF) --rounds $(BENCH_ROUNDS) $(BENCH_FLAGS) --goka $(BIN)/bench-goka --out bench/results/aggregate-100k.json
+	$(STROM) bench report bench/results/*.json --out bench/REPORT.md
 
-faults: ## Run the full crash and fault matrix
-	@echo 'make faults: not available yet; a first crash test runs with make test' >&2; exit 1
+bench-smoke: build $(BIN)/bench-goka ## Run a tiny round of ours and stock goka, checked, in under a minute
+	@$(STROM) bench aggregate --engine strom,goka --events 400000 --events-of goka=40000 --rounds 2 --timeout 40s --goka $(BIN)/bench-goka
+
+.PHONY: $(BIN)/bench-goka
+$(BIN)/bench-goka:
+	@mkdir -p "$(BIN)"
+	go build -trimpath -o "$@" ./bench/peers/goka
+
+faults: ## Run the full crash and fault matrix (CASE=..., SEED=..., FAULTS_FLAGS=...)
+	@mkdir -p "$(BIN)"
+	go build -o "$(BIN)/faults" ./internal/faults/cmd/faults
+	@"$(BIN)/faults" $(if $(CASE),-case '$(CASE)') $(if $(SEED),-seed $(SEED)) $(FAULTS_FLAGS)
 
 sim: ## Run the simulator (SEEDS=n schedules; SEED=n repeats one; BUG="name" plants a bug)
 	go test ./internal/sim -count=1 -timeout 0 -run '^TestSimulation$$' -v $(SIM_FLAGS)

@@ -1,8 +1,11 @@
 package kafka_test
 
 import (
+	"context"
 	"fmt"
 	"os"
+	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -36,6 +39,15 @@ objects:
         values: {n: count(), total: {sum: amount}, least: {min: amount}, most: {max: amount}}
 `
 
+// click is an event of about 140 bytes; 20 of them are a millisecond of event time.
+func click(i, keys int64) *kgo.Record {
+	base := time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC).UnixMilli()
+	user := fmt.Sprintf("user-%05d", i*7919%keys)
+	return &kgo.Record{Topic: "clicks", Key: []byte(user), Value: fmt.Appendf(nil,
+		`{"user":%q,"at":%d,"amount":%d,"page":"/products/%07d","agent":"Mozilla/5.0 (X11; Linux x86_64)","session":"%016x"}`,
+		user, base+i/20, i%1000, i%100_000, i*2654435761)}
+}
+
 // BenchmarkPath runs events of about 140 bytes, ten thousand keys, all the way
 // from a topic into PostgreSQL, broker and database on the same machine.
 //
@@ -48,12 +60,8 @@ func BenchmarkPath(b *testing.B) {
 		b.Fatal(err)
 	}
 	defer client.Close()
-	base := time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC).UnixMilli()
 	for i := range int64(events) {
-		user := fmt.Sprintf("user-%05d", i*7919%keys)
-		value := fmt.Appendf(nil, `{"user":%q,"at":%d,"amount":%d,"page":"/products/%07d","agent":"Mozilla/5.0 (X11; Linux x86_64)","session":"%016x"}`,
-			user, base+i/20, i%1000, i%100_000, i*2654435761)
-		client.Produce(b.Context(), &kgo.Record{Topic: "clicks", Key: []byte(user), Value: value}, nil)
+		client.Produce(b.Context(), click(i, keys), nil)
 	}
 	if err := client.Flush(b.Context()); err != nil {
 		b.Fatal(err)
@@ -81,5 +89,68 @@ func BenchmarkPath(b *testing.B) {
 				b.ReportMetric(events/time.Since(started).Seconds(), "events/s")
 			}
 		})
+	}
+}
+
+// BenchmarkCommit gives how long an epoch takes to commit while events come at
+// an even pace, about half of what BenchmarkPath reaches on two cores.
+//
+//	go test ./kafka -run '^$' -bench Commit -benchtime 1x
+func BenchmarkCommit(b *testing.B) {
+	const perSecond, seconds, keys = 100_000, 10, 10_000
+	for range b.N {
+		broker := kafkatest.New(b, kafkatest.Topic("clicks", 4))
+		plan, err := mapping.Parse("clicks.yaml", fmt.Appendf(nil, clicks, "partitioned_by: key"), os.LookupEnv)
+		if err != nil {
+			b.Fatal(err)
+		}
+		var mu sync.Mutex // guards took
+		var took []time.Duration
+		ctx, cancel := context.WithCancel(b.Context())
+		ended := make(chan error, 1)
+		engine := kafka.New(kafka.Config{
+			Topology: processors.NewTopology(plan, 1), Kafka: mapping.Kafka{Brokers: broker.Brokers()},
+			DataDir: b.TempDir(), OpenOntology: openPostgres(pgtest.New(b)),
+			Observe: func(o kafka.Observation) {
+				if o.Committed != nil && o.Committed.Records > 10 {
+					mu.Lock()
+					defer mu.Unlock()
+					took = append(took, o.Committed.Took)
+				}
+			},
+		})
+		go func() { ended <- engine.Run(ctx) }()
+		producePaced(b, broker.Brokers(), perSecond, perSecond*seconds, keys)
+		cancel()
+		if err := <-ended; err != nil {
+			b.Fatal(err)
+		}
+		if len(took) < seconds {
+			b.Fatalf("only %d epochs", len(took))
+		}
+		slices.Sort(took)
+		b.ReportMetric(float64(took[len(took)/2].Microseconds())/1000, "ms/commit(median)")
+		b.ReportMetric(float64(took[len(took)*9/10].Microseconds())/1000, "ms/commit(p90)")
+		b.ReportMetric(float64(len(took)), "epochs")
+	}
+}
+
+func producePaced(b *testing.B, brokers []string, perSecond, n, keys int64) {
+	b.Helper()
+	client, err := kgo.NewClient(kgo.SeedBrokers(brokers...), kgo.RecordPartitioner(kgo.StickyKeyPartitioner(nil)))
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer client.Close()
+	began := time.Now()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for sent := int64(0); sent < n; <-tick.C {
+		for due := min(n, int64(time.Since(began).Seconds()*float64(perSecond))); sent < due; sent++ {
+			client.Produce(b.Context(), click(sent, keys), nil)
+		}
+	}
+	if err := client.Flush(b.Context()); err != nil {
+		b.Fatal(err)
 	}
 }

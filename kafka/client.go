@@ -12,7 +12,9 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 	"github.com/twmb/franz-go/pkg/sasl"
 	"github.com/twmb/franz-go/pkg/sasl/plain"
 	"github.com/twmb/franz-go/pkg/sasl/scram"
@@ -100,8 +102,18 @@ func (e *Engine) newClient(opts ...kgo.Opt) (*kgo.Client, error) {
 	if err != nil {
 		return nil, err
 	}
+	base = append(base, kgo.ClientID(clientID(e.config.Replica)))
+	if e.config.Dial != nil {
+		base = append(base, kgo.Dialer(e.config.Dial))
+	}
 	return kgo.NewClient(append(base, opts...)...)
 }
+
+// clientPrefix stands before a replica's name in the ids of its clients, by
+// which the groups' members are known.
+const clientPrefix = "strom."
+
+func clientID(replica string) string { return clientPrefix + replica }
 
 // leavePatience bounds how long the end of a client may take: with the broker
 // away it would wait for it.
@@ -131,15 +143,15 @@ func (e *Engine) instanceID() *string {
 }
 
 // leave closes a client. A dynamic member leaves its group with that; a static
-// one only if it goes for good, else it would not find its tasks again.
-func (e *Engine) leave(client *kgo.Client, forGood bool) {
+// one only if the replica stops as planned, else it would not find its tasks again.
+func (e *Engine) leave(client *kgo.Client) {
 	closed := make(chan struct{})
 	go func() {
 		defer close(closed)
 		group, _ := client.OptValue(kgo.ConsumerGroup).(string)
 		client.CloseAllowingRebalance()
 		// Only now: a member that lives would join again.
-		if id := e.instanceID(); id != nil && forGood && group != "" {
+		if id := e.instanceID(); id != nil && group != "" && e.stopping.Load() {
 			e.leaveAsStatic(group, *id)
 		}
 	}()
@@ -160,6 +172,34 @@ func (e *Engine) leaveAsStatic(group, id string) {
 	if err != nil {
 		e.log.Debug("leave a group", "group", group, "error", err)
 	}
+}
+
+// replaced gives FENCED_INSTANCE_ID if another process is the static member
+// that this client was. Whoever joins again without asking would throw that
+// one out in turn, and two processes of one name would never come to rest.
+func (e *Engine) replaced(ctx context.Context, client *kgo.Client) error {
+	if e.instanceID() == nil {
+		return nil
+	}
+	group, _ := client.OptValue(kgo.ConsumerGroup).(string)
+	memberID, generation := client.GroupMetadata()
+	// Any other answer says nothing of a successor.
+	if errors.Is(e.heartbeat(ctx, group, memberID, generation), kerr.FencedInstanceID) {
+		return kerr.FencedInstanceID
+	}
+	return nil
+}
+
+// heartbeat asks a group's coordinator whether a member is one of its current
+// generation.
+func (e *Engine) heartbeat(ctx context.Context, group, memberID string, generation int32) error {
+	req := kmsg.NewPtrHeartbeatRequest()
+	req.Group, req.MemberID, req.Generation, req.InstanceID = group, memberID, generation, e.instanceID()
+	resp, err := req.RequestWith(ctx, e.client)
+	if err != nil {
+		return err
+	}
+	return kerr.ErrorForCode(resp.ErrorCode)
 }
 
 // connect makes the engine's plain client and makes sure that a broker answers.

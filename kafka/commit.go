@@ -34,12 +34,12 @@ func (s *session) commitLoop() {
 			waiting[h.task.id.Partition] = h
 		}
 		n := s.ready(waiting)
+		s.setUnderWay(len(waiting), n)
 		if n == 0 {
 			continue
 		}
-		s.setInFlight(n)
 		err := s.commit(n, waiting)
-		s.setInFlight(0)
+		s.setUnderWay(0, 0)
 		if err != nil {
 			if s.ctx.Err() == nil {
 				s.fail(err)
@@ -64,10 +64,10 @@ func (s *session) ready(waiting map[event.Partition]*handed) event.Epoch {
 	return n
 }
 
-func (s *session) setInFlight(n event.Epoch) {
+func (s *session) setUnderWay(handedOver int, inFlight event.Epoch) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.inFlight = n
+	s.handedOver, s.inFlight = handedOver, inFlight
 	close(s.changed)
 	s.changed = make(chan struct{})
 }
@@ -82,6 +82,7 @@ func (s *session) commit(n event.Epoch, waiting map[event.Partition]*handed) err
 	if err := c.begin(); err != nil {
 		return err
 	}
+	s.engine.config.At("commit.begun")
 	order := slices.Sorted(maps.Keys(waiting))
 	for _, p := range order {
 		h := waiting[p]
@@ -108,7 +109,6 @@ func (s *session) commit(n event.Epoch, waiting map[event.Partition]*handed) err
 	if err := c.acknowledge(n, acks); err != nil {
 		return c.abort(err)
 	}
-	s.engine.config.At("commit.flushed")
 	if err := c.end(); err != nil {
 		return err
 	}
@@ -117,10 +117,26 @@ func (s *session) commit(n event.Epoch, waiting map[event.Partition]*handed) err
 		if err := s.apply(waiting[p], c); err != nil {
 			return err
 		}
+		s.engine.config.At("commit.stored")
 	}
 	s.engine.config.At("commit.applied")
-	s.engine.log.Debug("committed", "stage", s.member.stage.Name, "epoch", n, "records", c.records, "took", time.Since(started).String())
+	took := time.Since(started)
+	s.engine.config.Observe(Observation{Committed: &Committed{
+		Stage: s.member.stage.Name, Epoch: n, Records: c.records, Waited: started.Sub(firstHanded(waiting)), Took: took,
+	}})
+	s.engine.log.Debug("committed", "stage", s.member.stage.Name, "epoch", n, "records", c.records, "took", took.String())
 	return nil
+}
+
+// firstHanded is when the first of the tasks handed over.
+func firstHanded(waiting map[event.Partition]*handed) time.Time {
+	var first time.Time
+	for _, h := range waiting {
+		if first.IsZero() || h.at.Before(first) {
+			first = h.at
+		}
+	}
+	return first
 }
 
 // awaitAnswers waits, under the log clock, until the windows parked in this
@@ -172,7 +188,7 @@ func (s *session) apply(h *handed, c *commit) error {
 	}
 	batch := &state.Batch{
 		Changes: append(slices.Clone(h.reached.Layer.Changes()), state.Change{Key: []byte{state.KeyProgress}, Value: progress}),
-		Expired: h.reached.Expired, Position: c.positions[t.id.Partition],
+		Expired: h.reached.Expired, Position: c.positions[t.id.Partition], Mark: s.changelog.mark(c.began),
 	}
 	if err := t.store.Apply(batch); err != nil {
 		return err
@@ -189,6 +205,7 @@ func (s *session) apply(h *handed, c *commit) error {
 type commit struct {
 	session *session
 	ctx     context.Context //nolint:containedctx // lives as long as the call that made it
+	began   event.RecordedTime
 	records int
 	// positions are the changelog offsets of the progress records.
 	positions map[event.Partition]event.Offset
@@ -198,7 +215,7 @@ type commit struct {
 }
 
 func (s *session) newCommit(ctx context.Context) *commit {
-	return &commit{session: s, ctx: ctx, positions: map[event.Partition]event.Offset{}}
+	return &commit{session: s, ctx: ctx, began: wallClock(), positions: map[event.Partition]event.Offset{}}
 }
 
 // begin begins the transaction.
@@ -281,9 +298,14 @@ func commitOffsets(ctx context.Context, client *kgo.Client, req *kmsg.TxnOffsetC
 	return nil
 }
 
+// endingBackoff spaces out attempts at what waits for a transaction to end.
+// Apache Kafka answers EndTxn before it has written the markers, and refuses the
+// next transaction under that id until then: two milliseconds, as a rule.
+func endingBackoff() *backoff { return &backoff{next: 4 * time.Millisecond} }
+
 // retry repeats a request while the broker says that it is not ready for it.
 func (c *commit) retry(do func() error) error {
-	wait := newBackoff()
+	wait := endingBackoff()
 	for {
 		err := do()
 		again := errors.Is(err, kerr.ConcurrentTransactions) || errors.Is(err, kerr.CoordinatorLoadInProgress) ||
@@ -334,6 +356,7 @@ func (c *commit) epoch(h *handed) error {
 		}
 		c.produce(changelog, t.id.Partition, change.Key, change.Value)
 	}
+	s.engine.config.At("commit.changelog")
 	out := func(o processors.Output) error {
 		topic := s.member.stage.Outputs[o.Topic]
 		c.produce(topic, event.PartitionOf(o.Key, s.engine.partitionsOf(topic)), o.Key, o.Value)
@@ -405,6 +428,7 @@ func (c *commit) deadLetter(d *processors.DeadLetter, at event.RecordedTime) {
 		Topic: c.session.engine.topology.DeadLetterTopic(), Key: d.Record.Key, Value: d.Record.Value,
 		Headers: headers, Timestamp: d.Place.Timestamp.Time(),
 	}, c.produced)
+	c.session.engine.config.At("commit.deadletter")
 }
 
 // markers produces, behind all rows, one marker for every partition of every
@@ -464,6 +488,7 @@ func (c *commit) end() error {
 	if err := c.failed(); err != nil {
 		return c.abort(err)
 	}
+	c.session.engine.config.At(c.session.phase() + ".flushed")
 	// Not under the session's context: an EndTxn cut off leaves an unknown
 	// outcome where waiting a little would have told it.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.ctx), transactionTimeout)

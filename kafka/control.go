@@ -48,6 +48,8 @@ type controlRecord struct {
 	Stage  string    `json:"stage,omitempty"`
 	Member string    `json:"member,omitempty"`
 	Tasks  []ackJSON `json:"tasks,omitempty"`
+
+	at time.Time // the record's timestamp: the writer's clock
 }
 
 type taskJSON struct {
@@ -207,6 +209,9 @@ func (e *Engine) controlFrom(offset event.Offset) (*controlLog, error) {
 	client, err := e.newClient(
 		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{topic: {0: kgo.NewOffset().At(int64(offset))}}),
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.KeepControlRecords(), kgo.FetchMaxWait(500*time.Millisecond),
+		// A leader that does not know the epoch of what was read last, as it has
+		// just become one, must not send the reader back to the beginning.
+		kgo.ConsumeResetOffset(kgo.NoResetOffset()),
 	)
 	if err != nil {
 		return nil, err
@@ -260,6 +265,7 @@ func (l *controlLog) poll(ctx context.Context) ([]controlRecord, error) {
 			bad = fmt.Errorf("%s offset %d: %w", l.topic, r.Offset, err)
 			return
 		}
+		c.at = r.Timestamp
 		out = append(out, c)
 	})
 	return out, bad

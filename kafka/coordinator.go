@@ -32,11 +32,15 @@ func (e *Engine) runCoordinator(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer func() { e.leave(client, ctx.Err() != nil) }()
+	defer e.leave(client)
 	defer lead.end()
+	defer e.monitor.joins(CoordinatorName, client)()
+	loop := e.monitor.loop(CoordinatorName)
+	defer loop.rest()
 	// Only the assignment matters; the leader reads the topic by itself.
 	client.PauseFetchTopics(topic)
 	for {
+		loop.turn()
 		polled := make(chan error, 1)
 		limited, cancel := context.WithTimeout(ctx, time.Second)
 		go func() { polled <- fetchError(ctx, client.PollRecords(limited, 1)) }()
@@ -122,6 +126,7 @@ func (e *Engine) lead(ctx context.Context) error {
 	producer, err := e.newClient(
 		kgo.TransactionalID(e.topology.CoordinatorTransactionalID()), kgo.TransactionTimeout(transactionTimeout),
 		kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.ProducerLinger(0),
+		kgo.WithHooks(sentHook(func(step string) { e.config.At("announce." + step) })),
 	)
 	if err != nil {
 		return err
@@ -133,9 +138,11 @@ func (e *Engine) lead(ctx context.Context) error {
 			producer.Close()
 		}
 	}()
+	e.config.At("lead")
 	if _, _, err := producer.ProducerID(ctx); err != nil {
 		return fmt.Errorf("%w: %w", errAgain, err)
 	}
+	e.config.At("lead.fenced")
 	log, err := e.openControlLog(ctx, true)
 	if err != nil {
 		return err
@@ -146,6 +153,8 @@ func (e *Engine) lead(ctx context.Context) error {
 		coordinator: processors.NewCoordinator(e.topology, e.layout.tasks, e.taskEnds()),
 		records:     make(chan []controlRecord), failed: make(chan error, 1),
 	}
+	e.monitor.announcing.Store(true)
+	defer e.monitor.announcing.Store(false)
 	reading, stop := context.WithCancel(ctx)
 	var reader sync.WaitGroup
 	reader.Go(func() { a.follow(reading, log) })

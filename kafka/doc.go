@@ -10,6 +10,7 @@
 //	coordinator  announces barriers, in whichever replica holds the partition
 //	controlLog   the control topic, read in order
 //	sink         the results topic into the ontology
+//	monitor      what a Snapshot of all this is made of
 //
 // Contract
 //

@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -49,12 +51,23 @@ type Config struct {
 	CacheBytes int64
 	// QueueBytes bounds the records that wait in front of a task; 0: 32 MiB.
 	QueueBytes int
-	Log        *slog.Logger
+	// PollRecords is the number of records that one poll gives at most, of an
+	// input or of a changelog; 0: 20,000.
+	PollRecords int
+	// SinkRows is the number of rows that one results partition applies to the
+	// ontology at once; a larger epoch is applied in chunks. 0: 5,000.
+	SinkRows int
+	Log      *slog.Logger
 	// Observe, where set, is told of every announcement, acknowledgement and
-	// applied epoch that this process sees. It must not block.
+	// applied epoch that this process sees, and of the work that it does. It
+	// may be called from several goroutines, and must not block.
 	Observe func(Observation)
-	// At, where set, is called at named points of the protocol: tests crash there.
+	// At, where set, is called at the points of the protocol that Points names,
+	// from many goroutines: tests crash there, or block to stall the goroutine.
 	At func(point string)
+	// Dial, where set, makes the connections to the brokers, instead of the TLS
+	// settings; tests put faults of the network there.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 }
 
 // Observation is one thing that the engine saw.
@@ -64,6 +77,35 @@ type Observation struct {
 	// Applied is the progress of a results partition in the ontology.
 	Applied   *ontology.Progress
 	Partition event.Partition
+	// What this process has done, and how long it took.
+	Committed *Committed
+	TookOver  *TookOver
+	Batch     *Batch
+}
+
+// Committed is one transaction: an epoch of this process's tasks of a stage.
+type Committed struct {
+	Stage   string
+	Epoch   event.Epoch
+	Records int // written, markers and acknowledgement counted
+	// Waited is how long the first task's hand-over waited for those of the
+	// others and for the transaction before; Took is the transaction with the
+	// write into the local stores.
+	Waited, Took time.Duration
+}
+
+// TookOver is a take-over of tasks of a stage by this process.
+type TookOver struct {
+	Stage string
+	Tasks int
+	Took  time.Duration
+	Err   error // nil: they run
+}
+
+// Batch is one transaction of the sink.
+type Batch struct {
+	Partitions, Rows int
+	Took             time.Duration // retries counted
 }
 
 // Engine runs one pipeline in this process.
@@ -73,11 +115,17 @@ type Engine struct {
 	log      *slog.Logger
 
 	client *kgo.Client // plain: metadata, offsets, notices
+	// begun is the newest barrier that the log held when the engine started.
+	begun  event.Epoch
 	layout layout
 	store  ontology.Store
 	stores *stores
 	hub    *hub
 	asks   *readBacks
+	// stopping: the replica stops as planned, and gives its tasks up for good.
+	stopping atomic.Bool
+
+	monitor *monitor
 }
 
 // New returns an engine; Run runs it.
@@ -94,6 +142,12 @@ func New(c Config) *Engine {
 	if c.QueueBytes == 0 {
 		c.QueueBytes = 32 << 20
 	}
+	if c.PollRecords == 0 {
+		c.PollRecords = pollRecords
+	}
+	if c.SinkRows == 0 {
+		c.SinkRows = sinkRows
+	}
 	if c.Replica == "" {
 		c.Replica = fmt.Sprintf("r%08x", rand.Uint32())
 	}
@@ -106,7 +160,9 @@ func New(c Config) *Engine {
 	if c.At == nil {
 		c.At = func(string) {}
 	}
-	return &Engine{config: c, topology: c.Topology, log: c.Log, hub: newHub()}
+	e := &Engine{config: c, topology: c.Topology, log: c.Log, hub: newHub()}
+	e.monitor = newMonitor(e)
+	return e
 }
 
 // shutdownPatience bounds how long a stopping engine waits for the epoch under way.
@@ -116,10 +172,13 @@ const shutdownPatience = 5 * time.Second
 // or until an error. When ctx ends, the epoch under way is still committed.
 // Run is called once.
 func (e *Engine) Run(ctx context.Context) error {
+	defer e.monitor.enter("it has ended")
+	e.monitor.enter("it is starting: it connects to Kafka")
 	if err := e.connect(ctx); err != nil {
 		return err
 	}
 	defer e.client.Close()
+	e.monitor.enter("it is starting: it prepares its topics")
 	if err := e.prepareTopics(ctx); err != nil {
 		return err
 	}
@@ -128,6 +187,7 @@ func (e *Engine) Run(ctx context.Context) error {
 		return err
 	}
 	defer log.close()
+	e.monitor.enter("it is starting: it opens the ontology")
 	store, err := e.config.OpenOntology(ctx, e.ontologyPipeline())
 	if err != nil {
 		return err
@@ -146,6 +206,8 @@ func (e *Engine) Run(ctx context.Context) error {
 	errs := e.start(running, stop, log, &wg)
 	select {
 	case <-ctx.Done():
+		e.stopping.Store(true)
+		e.monitor.enter("it is stopping: the epoch under way is being committed")
 		e.finishEpoch(running)
 	case <-running.Done():
 	}
@@ -166,14 +228,20 @@ var (
 
 // start starts the parts; the first that fails stops the others.
 func (e *Engine) start(ctx context.Context, stop context.CancelCauseFunc, log *controlLog, wg *sync.WaitGroup) chan error {
+	members := make([]*member, 0, len(e.topology.Stages))
+	for _, s := range e.topology.Stages {
+		members = append(members, newMember(e, s))
+	}
+	e.monitor.watch(members)
 	parts := map[string]func(context.Context) error{
+		"monitor":     e.monitor.run,
 		"control log": func(ctx context.Context) error { return e.followControl(ctx, log) },
 		"coordinator": e.runCoordinator,
 		"sink":        e.runSink,
 		"read-back":   e.asks.run,
 	}
-	for _, s := range e.topology.Stages {
-		parts["stage "+s.Name] = newMember(e, s).run
+	for _, m := range members {
+		parts["stage "+m.stage.Name] = m.run
 	}
 	if e.config.UntilEnd {
 		parts["end"] = e.awaitEnd
@@ -184,6 +252,7 @@ func (e *Engine) start(ctx context.Context, stop context.CancelCauseFunc, log *c
 			err := run(ctx)
 			switch {
 			case errors.Is(err, errEnded):
+				e.stopping.Store(true)
 				stop(errEnded)
 			case ctx.Err() != nil && (err == nil || errors.Is(err, context.Canceled) || errors.Is(err, kgo.ErrClientClosed)):
 			case err == nil:
@@ -307,6 +376,9 @@ func (e *Engine) checkMapping(ctx context.Context) (*controlLog, error) {
 	}
 	for i := range log.pending {
 		r := &log.pending[i]
+		if r.Kind == kindBarrier {
+			e.begun = r.Epoch
+		}
 		if r.Kind == kindBarrier && r.Mapping != e.topology.Plan.Version {
 			err = &MappingError{Pipeline: e.topology.Plan.Pipeline, Have: r.Mapping, Want: e.topology.Plan.Version, Epoch: r.Epoch}
 		}
@@ -320,21 +392,26 @@ func (e *Engine) checkMapping(ctx context.Context) (*controlLog, error) {
 
 // followControl passes announcements to the sessions of this process.
 func (e *Engine) followControl(ctx context.Context, log *controlLog) error {
+	loop := e.monitor.loop("control log")
 	for {
+		loop.rest()
 		recs, err := log.read(ctx)
 		if err != nil {
 			return err
 		}
+		loop.turn()
 		for i := range recs {
 			r := &recs[i]
 			switch r.Kind {
 			case kindBarrier:
 				a := r.announcement()
+				e.monitor.announced(&a, r)
 				e.config.Observe(Observation{Announced: &a})
 				e.hub.announce(a)
 			case kindAck:
 				for j := range r.Tasks {
 					ack := r.Tasks[j].ack(r)
+					e.monitor.acked(&r.Tasks[j], r)
 					e.config.Observe(Observation{Acked: &ack})
 				}
 			}

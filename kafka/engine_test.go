@@ -6,9 +6,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/forge-platform/strom/internal/kafkatest"
 	"github.com/forge-platform/strom/internal/localpg/pgtest"
 	"github.com/forge-platform/strom/kafka"
-	"github.com/forge-platform/strom/kafka/embedded/kafkatest"
 	"github.com/forge-platform/strom/mapping"
 	"github.com/forge-platform/strom/processors"
 	"github.com/forge-platform/strom/sinks/ontology"
@@ -50,27 +50,31 @@ func openPostgres(url string) func(context.Context, ontology.Pipeline) (ontology
 }
 
 func TestTheEarthquakesEndAsTheyAreReadByHand(t *testing.T) {
-	broker := kafkatest.New(t, kafkatest.Topic("earthquakes", 1))
-	loadQuakes(t, broker.Brokers())
-	url := pgtest.New(t)
-	seen := &observer{counters: map[processors.TaskID]processors.Counters{}}
-	engine := kafka.New(kafka.Config{
-		Topology: processors.NewTopology(quakesPlan(t), 1), Kafka: mapping.Kafka{Brokers: broker.Brokers()},
-		DataDir: t.TempDir(), UntilEnd: true, Observe: seen.observe, Log: testLog(t), OpenOntology: openPostgres(url),
-	})
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
-	defer cancel()
-	started := time.Now()
-	if err := engine.Run(ctx); err != nil {
-		t.Fatal(err)
+	for _, kind := range kafkatest.Kinds() {
+		t.Run(string(kind), func(t *testing.T) {
+			broker := kind.New(t, kafkatest.Topics{"earthquakes": 1})
+			loadQuakes(t, broker.Brokers())
+			url := pgtest.New(t)
+			seen := &observer{counters: map[processors.TaskID]processors.Counters{}}
+			engine := kafka.New(kafka.Config{
+				Topology: processors.NewTopology(quakesPlan(t), 1), Kafka: mapping.Kafka{Brokers: broker.Brokers()},
+				DataDir: t.TempDir(), UntilEnd: true, Observe: seen.observe, Log: testLog(t), OpenOntology: openPostgres(url),
+			})
+			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+			defer cancel()
+			started := time.Now()
+			if err := engine.Run(ctx); err != nil {
+				t.Fatal(err)
+			}
+			if ctx.Err() != nil {
+				t.Fatal("the run did not end")
+			}
+			total := seen.total()
+			t.Logf("%d epochs in %s: %+v", seen.epochs, time.Since(started).Round(time.Millisecond), total)
+			if total.OnTime != 1244 || total.Corrections != 126 || total.Late != 337 {
+				t.Errorf("on time %d, corrections %d, late corrections %d; want 1244, 126, 337", total.OnTime, total.Corrections, total.Late)
+			}
+			compareQuakes(t, url)
+		})
 	}
-	if ctx.Err() != nil {
-		t.Fatal("the run did not end")
-	}
-	total := seen.total()
-	t.Logf("%d epochs in %s: %+v", seen.epochs, time.Since(started).Round(time.Millisecond), total)
-	if total.OnTime != 1244 || total.Corrections != 126 || total.Late != 337 {
-		t.Errorf("on time %d, corrections %d, late corrections %d; want 1244, 126, 337", total.OnTime, total.Corrections, total.Late)
-	}
-	compareQuakes(t, url)
 }

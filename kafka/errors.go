@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -36,10 +37,19 @@ func permanent(err error) bool {
 			return true
 		}
 	}
+	return refusal(err)
+}
+
+// refusal reports whether a task, or the engine, has refused to run.
+func refusal(err error) bool {
+	_, foreign := errors.AsType[*state.ForeignError](err)
 	_, retention := errors.AsType[*RetentionError](err)
+	_, truncated := errors.AsType[*TruncatedError](err)
+	_, changelog := errors.AsType[*ChangelogError](err)
 	_, missing := errors.AsType[*MissingTopicError](err)
 	_, disagrees := errors.AsType[*DisagreementError](err)
-	return retention || missing || disagrees
+	_, undecided := errors.AsType[*state.UndecidedError](err)
+	return foreign || retention || truncated || changelog || missing || disagrees || undecided
 }
 
 func permanentErrors() []error {
@@ -78,9 +88,22 @@ type RetentionError struct {
 // Error says what to do as well.
 func (e *RetentionError) Error() string {
 	return fmt.Sprintf("%s/%s: the next record to read is at offset %s, but the broker's log now starts at %s: "+
-		"its retention has deleted records that were not read. Nothing is skipped silently: "+
-		"raise retention.ms of the topic, and start a new pipeline (or generation) to go on from what is left",
-		e.Topic, e.Partition, e.Committed, e.Start)
+		"its retention has deleted records that were not read. Nothing is skipped silently: %s",
+		e.Topic, e.Partition, e.Committed, e.Start, state.ReasonExpired.Advice())
+}
+
+// TruncatedError says that an input no longer holds what was read of it.
+type TruncatedError struct {
+	Topic          string
+	Partition      event.Partition
+	Committed, End event.Offset
+}
+
+// Error says what to do as well.
+func (e *TruncatedError) Error() string {
+	return fmt.Sprintf("%s/%s: the next record to read is at offset %s, but the broker's log ends at %s: "+
+		"the topic was made again, or has lost records. What comes at those offsets now would be skipped: %s",
+		e.Topic, e.Partition, e.Committed, e.End, state.ReasonCutShort.Advice())
 }
 
 // DisagreementError says that a task's progress record and the committed
@@ -89,14 +112,35 @@ type DisagreementError struct {
 	Task     processors.TaskID
 	Progress string
 	Offsets  string
+	Verdict  state.Verdict
 }
 
 // Error says what to do as well.
 func (e *DisagreementError) Error() string {
-	return fmt.Sprintf("stage %s, partition %s refuses to run: its progress record says %s, but the group's committed offset is %s; "+
-		"somebody reset the group's offsets, they have expired (offsets.retention.minutes) while the pipeline was away, "+
-		"or records of the changelog were removed; start a new generation to rebuild from the input",
-		e.Task.Stage, e.Task.Partition, e.Progress, e.Offsets)
+	return fmt.Sprintf("stage %s, partition %s refuses to run: its progress record says %s, but the group's committed offset is %s. %s: %s",
+		e.Task.Stage, e.Task.Partition, e.Progress, e.Offsets, sentence(e.Verdict.Why), e.Verdict.Reason.Advice())
+}
+
+// ChangelogError says that a task's changelog does not hold its state any more.
+type ChangelogError struct {
+	Task       processors.TaskID
+	Topic      string
+	Start, End event.Offset
+	Verdict    state.Verdict
+}
+
+// Error says what to do as well.
+func (e *ChangelogError) Error() string {
+	return fmt.Sprintf("stage %s, partition %s refuses to run: its changelog %s/%s, which holds offsets %s up to %s, does not give its state. %s: %s",
+		e.Task.Stage, e.Task.Partition, e.Topic, e.Task.Partition, e.Start, e.End, sentence(e.Verdict.Why), e.Verdict.Reason.Advice())
+}
+
+// sentence begins a text as a sentence begins.
+func sentence(text string) string {
+	if text == "" {
+		return text
+	}
+	return strings.ToUpper(text[:1]) + text[1:]
 }
 
 // ReplacedError says that another process has joined as the static member that

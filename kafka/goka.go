@@ -131,6 +131,7 @@ func (c *tableConsumer) ConsumePartition(topic string, partition int32, offset i
 	client, err := c.member.engine.newClient(
 		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{topic: {partition: kgo.NewOffset().At(offset)}}),
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.KeepControlRecords(), kgo.FetchMaxWait(200*time.Millisecond),
+		kgo.ConsumeResetOffset(kgo.NoResetOffset()), // as for the control topic
 	)
 	if err != nil {
 		return nil, fmt.Errorf("read changelog %s/%d: %w", topic, partition, err)
@@ -165,6 +166,9 @@ func (p *partitionConsumer) run(ctx context.Context) {
 	high, err := p.high(ctx)
 	for err == nil && p.next < high {
 		err = p.slab(ctx)
+		if err == nil && p.next < high {
+			p.member.engine.config.At("recovery.slab")
+		}
 	}
 	if err != nil && ctx.Err() == nil {
 		p.member.metInRecovery(err)
@@ -180,7 +184,7 @@ func (p *partitionConsumer) high(ctx context.Context) (int64, error) {
 
 // slab delivers one poll as one message.
 func (p *partitionConsumer) slab(ctx context.Context) error {
-	fetches := p.client.PollRecords(ctx, pollRecords)
+	fetches := p.client.PollRecords(ctx, p.member.engine.config.PollRecords)
 	if err := fetchError(ctx, fetches); err != nil {
 		return err
 	}

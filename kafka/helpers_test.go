@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/forge-platform/strom/kafka"
 )
 
 // readTopic reads up to n committed records of a topic, from its beginning; it
@@ -30,6 +32,35 @@ func readTopic(t *testing.T, brokers []string, topic string, n int) []*kgo.Recor
 		out = append(out, fetches.Records()...)
 	}
 	return out[:min(n, len(out))]
+}
+
+// progress tells that a pipeline goes on: a barrier is announced when all tasks
+// have committed the one before it.
+type progress struct{ announced chan struct{} }
+
+func newProgress() *progress { return &progress{announced: make(chan struct{}, 1)} }
+
+// observe is for kafka.Config.Observe.
+func (p *progress) observe(o kafka.Observation) {
+	if o.Announced == nil {
+		return
+	}
+	select {
+	case p.announced <- struct{}{}:
+	default:
+	}
+}
+
+// await waits until at least n more barriers have been announced.
+func (p *progress) await(t *testing.T, n int, when string) {
+	t.Helper()
+	for range n + 1 { // the first may have waited in the channel
+		select {
+		case <-p.announced:
+		case <-time.After(time.Minute):
+			t.Fatalf("no barrier is announced %s", when)
+		}
+	}
 }
 
 // testLog passes the engine's log to the test's.

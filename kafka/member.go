@@ -15,7 +15,6 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
-	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/forge-platform/strom/event"
 	"github.com/forge-platform/strom/processors"
@@ -37,6 +36,12 @@ type member struct {
 	items    *registry
 	balancer *stickyBalancer
 
+	// ending is held while a session ends, and is taken before mu. Whoever ends
+	// one that somebody else is ending already waits for that: a revoke that came
+	// back earlier would let the next take-over begin, and goka's clean-up of the
+	// old session would stop the tasks of the new one.
+	ending sync.Mutex
+
 	mu      sync.Mutex // guards all below
 	group   *kgo.Client
 	current *session
@@ -46,6 +51,11 @@ type member struct {
 	lastID string
 	// met is the first error of an adapter while goka recovers tables.
 	met error
+	// assigned is how many partitions the group has given to this member; below
+	// 0: it has not said.
+	assigned int
+
+	loop *loop // of polls
 }
 
 func newMember(e *Engine, s *processors.Stage) *member {
@@ -53,7 +63,10 @@ func newMember(e *Engine, s *processors.Stage) *member {
 	if !e.config.StaticMembership { // whose tasks the broker remembers
 		local = e.stores.local(s.Name)
 	}
-	return &member{engine: e, stage: s, items: newRegistry(), balancer: newStickyBalancer(s.Input, local)}
+	return &member{
+		engine: e, stage: s, items: newRegistry(), balancer: newStickyBalancer(s.Input, local), assigned: -1,
+		loop: &loop{name: "stage " + s.Name, born: e.monitor.born},
+	}
 }
 
 // run runs goka's processor for the stage.
@@ -186,13 +199,7 @@ func (m *member) explain(ctx context.Context, err error) error {
 	if err == nil || !(gone || errors.Is(err, kerr.OffsetOutOfRange)) {
 		return err
 	}
-	// Not through kadm, which may answer from a cache.
-	req := kmsg.NewPtrMetadataRequest()
-	topic := kmsg.NewMetadataRequestTopic()
-	topic.Topic = &m.stage.Input
-	req.Topics = append(req.Topics, topic)
-	resp, askErr := req.RequestWith(ctx, m.engine.client)
-	if askErr != nil || len(resp.Topics) != 1 || !errors.Is(kerr.ErrorForCode(resp.Topics[0].ErrorCode), kerr.UnknownTopicOrPartition) {
+	if _, asked := lookUpTopic(ctx, m.engine.client, m.stage.Input); !errors.Is(asked, kerr.UnknownTopicOrPartition) {
 		return err
 	}
 	return &MissingTopicError{Stream: m.stage.Stream.Name, Topic: m.stage.Input}
@@ -235,13 +242,33 @@ func (m *member) incarnation(ctx context.Context, handler sarama.ConsumerGroupHa
 		return err
 	}
 	m.setClient(client)
+	left := e.monitor.joins(m.stage.Name, client)
+	defer left()
 	err = m.poll(poll, client)
 	m.endSession(ctx.Err() != nil)
-	e.leave(client, ctx.Err() != nil)
+	replaced := e.replaced(ctx, client)
+	e.leave(client)
+	m.endSession(false) // one that was made while the client ended
+	if replaced != nil {
+		return replaced
+	}
 	if cause := context.Cause(poll); cause != nil && ctx.Err() == nil {
 		return cause
 	}
 	return err
+}
+
+// give says how many partitions the group has given to this member.
+func (m *member) give(n int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.assigned = n
+}
+
+func (m *member) given() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.assigned
 }
 
 func (m *member) setClient(c *kgo.Client) {
@@ -257,13 +284,15 @@ func (m *member) client() *kgo.Client {
 }
 
 const (
-	pollRecords = 20_000
+	pollRecords = 20_000 // Config.PollRecords where it is 0
 	pollWait    = 100 * time.Millisecond
 )
 
 // poll fetches and delivers until ctx ends or the session breaks.
 func (m *member) poll(ctx context.Context, client *kgo.Client) error {
+	defer m.loop.rest()
 	for {
+		m.loop.turn()
 		s := m.session()
 		if s != nil {
 			if err := s.broken(); err != nil {
@@ -275,7 +304,7 @@ func (m *member) poll(ctx context.Context, client *kgo.Client) error {
 			return ctx.Err()
 		}
 		limited, cancel := context.WithTimeout(ctx, pollWait)
-		fetches := client.PollRecords(limited, pollRecords)
+		fetches := client.PollRecords(limited, m.engine.config.PollRecords)
 		cancel()
 		err := fetchError(ctx, fetches)
 		if err == nil {
@@ -294,6 +323,9 @@ func (m *member) poll(ctx context.Context, client *kgo.Client) error {
 // endSession ends the current session, if any. A planned end waits for an
 // epoch that every task has handed over.
 func (m *member) endSession(planned bool) {
+	m.ending.Lock()
+	defer m.ending.Unlock()
+	m.give(-1)
 	s := m.session()
 	if s == nil {
 		return

@@ -30,6 +30,7 @@ type session struct {
 	// transactionalID is (stage, replica, generation of the group).
 	transactionalID string
 	producer        *kgo.Client
+	changelog       *changelog // what the tasks' stores copy
 
 	ctx    context.Context //nolint:containedctx // the session's life, which goka asks for
 	cancel context.CancelFunc
@@ -37,8 +38,13 @@ type session struct {
 	handed chan *handed
 	work   sync.WaitGroup // claims and committer
 
-	mu  sync.Mutex // guards err, inFlight and changed
+	adopted atomic.Bool // the first transaction stands
+
+	mu  sync.Mutex // guards all below
 	err error
+	// handedOver is how many tasks have handed over the epoch that is next to
+	// be committed.
+	handedOver int
 	// inFlight is the epoch that every task has handed over and that is not
 	// committed yet, 0 if none.
 	inFlight event.Epoch
@@ -57,7 +63,8 @@ type task struct {
 
 	inChannel atomic.Int64 // bytes of records on their way through goka
 	inRunner  atomic.Int64 // bytes of records that the runner holds
-	paused    bool         // not fetched; the poll loop only
+	paused    atomic.Bool  // not fetched; the poll loop alone changes it
+	loop      loop
 	answered  atomic.Int64 // epoch up to which what is parked is answered
 	committed atomic.Int64
 	announced atomic.Pointer[processors.Barrier] // the newest
@@ -68,6 +75,9 @@ type task struct {
 	// told is what the coordinator knows of the next record; goka's goroutine only.
 	told      processors.Next
 	toldEpoch event.Epoch
+	// asked is the oldest epoch with a read-back that is not granted yet, as far
+	// as Points needs it, 0 if none; goka's goroutine only.
+	asked event.Epoch
 }
 
 // barrierState is where a task stood at its last committed barrier.
@@ -80,6 +90,7 @@ type barrierState struct {
 type handed struct {
 	task    *task
 	reached *processors.Reached
+	at      time.Time
 }
 
 // fail ends the session with err; the first error holds.
@@ -93,6 +104,14 @@ func (s *session) fail(err error) {
 		s.member.fail(err)
 	}
 	s.cancel()
+}
+
+// phase names what the session's transactions do now, for Points.
+func (s *session) phase() string {
+	if s.adopted.Load() {
+		return "commit"
+	}
+	return "adopt"
 }
 
 func (s *session) broken() error {
@@ -176,6 +195,7 @@ const messageRoom = 1024
 // announce lets the tasks know of a barrier at once, and wakes those that have
 // nothing to do.
 func (s *session) announce(a processors.Announcement) {
+	s.engine.config.At("barrier.heard")
 	b := a.Barrier()
 	for _, t := range s.tasks {
 		t.announced.Store(&b)
@@ -194,11 +214,11 @@ func (s *session) balance(client *kgo.Client) {
 		waits := t.inChannel.Load() + t.inRunner.Load()
 		messages := len(t.claim.messages)
 		switch {
-		case !t.paused && (waits > bound || messages > messageRoom/4):
-			t.paused = true
+		case !t.paused.Load() && (waits > bound || messages > messageRoom/4):
+			t.paused.Store(true)
 			pause[t.claim.topic] = append(pause[t.claim.topic], int32(p))
-		case t.paused && waits <= bound/2 && messages <= messageRoom/8:
-			t.paused = false
+		case t.paused.Load() && waits <= bound/2 && messages <= messageRoom/8:
+			t.paused.Store(false)
 			resume[t.claim.topic] = append(resume[t.claim.topic], int32(p))
 		}
 	}
@@ -242,10 +262,10 @@ func (t *task) handle(it *item) {
 // overtaken finds out whether the session's tasks have other owners, which a
 // process that was stopped for a while does not know when it wakes.
 func (s *session) overtaken(err error) error {
-	if stale := s.checkGeneration(s.ctx); stale != nil {
-		return &errReset{fmt.Errorf("this member is no longer of the group's current generation: %w", errors.Join(stale, err))}
+	if s.askGroup(s.ctx) == state.MemberCurrent {
+		return err
 	}
-	return err
+	return &errReset{fmt.Errorf("this member is no longer of the group's current generation: %w", err)}
 }
 
 func (t *task) step(it *item) error {
@@ -265,11 +285,16 @@ func (t *task) step(it *item) error {
 		t.answered.Store(int64(t.runner.Task().Answered()))
 		t.session.wake()
 	}
+	t.loop.turn()
 	reached, err := t.runner.Advance(now)
+	t.loop.rest() // a hand-over may wait for others
 	if err != nil {
 		return err
 	}
 	t.inRunner.Store(int64(t.runner.Queued()))
+	if have, of := t.runner.Marked(); have > 0 && have < of {
+		t.session.engine.config.At("barrier.markers")
+	}
 	if reached != nil {
 		t.handOver(reached)
 		return t.step(&item{task: t}) // what waited behind the barrier
@@ -281,15 +306,26 @@ func (t *task) step(it *item) error {
 // handOver gives an epoch to the committer.
 func (t *task) handOver(r *processors.Reached) {
 	s := t.session
+	if s.member.stage.Source() {
+		s.engine.config.At("barrier.injected")
+	}
 	s.engine.config.At("handover")
 	t.view.Begin(r.Layer)
 	t.answered.Store(int64(t.runner.Task().Answered()))
 	t.told, t.toldEpoch = r.Next, r.Barrier.Epoch
 	select {
-	case s.handed <- &handed{task: t, reached: r}:
+	case s.handed <- &handed{task: t, reached: r, at: time.Now()}:
 	case <-s.ctx.Done():
 	}
+	s.engine.config.At("handed")
+	if t.asked != 0 && r.Barrier.Granted >= t.asked {
+		t.asked = 0
+		s.engine.config.At("readback.granted")
+	}
 	if len(r.ReadBacks) > 0 {
+		if t.asked == 0 {
+			t.asked = r.Barrier.Epoch
+		}
 		s.engine.asks.ask(t, r.ReadBacks)
 	}
 }
@@ -318,7 +354,11 @@ func (t *task) tellNext(n event.Epoch, next processors.Next) {
 		e.log.Error("encode a notice", "error", err)
 		return
 	}
+	e.config.At("notice")
 	e.client.Produce(context.Background(), &kgo.Record{Topic: e.topology.ControlTopic(), Value: value}, func(_ *kgo.Record, err error) {
+		if err == nil {
+			e.config.At("noticed")
+		}
 		if err != nil && !errors.Is(err, kgo.ErrClientClosed) {
 			e.log.Warn("tell the coordinator of the next record", "error", err)
 			t.send(&item{task: t, forget: true})
@@ -401,26 +441,42 @@ const revokePatience = 3 * time.Second
 func (s *session) end(planned bool) {
 	s.engine.hub.leave(s)
 	if planned && s.broken() == nil {
+		s.engine.config.At("revoke." + s.underWay())
 		s.awaitInFlight()
 	}
 	s.cancel()
+	s.engine.config.At("session.end")
 	s.work.Wait()
+	s.engine.config.At("revoke.ended")
 	if err := s.handler.Cleanup(groupSession{s}); err != nil {
 		s.engine.log.Debug("goka cleans up", "stage", s.member.stage.Name, "error", err)
 	}
 	s.member.items.purge()
-	s.engine.leave(s.producer, false)
-	if errors.Is(s.broken(), state.ErrDamaged) {
-		s.discardStores()
+	s.engine.leave(s.producer)
+	if err := s.broken(); errors.Is(err, state.ErrDamaged) {
+		s.condemnStores(err)
 	}
 }
 
-// discardStores throws the local state of all tasks away; which of them is
-// damaged is in the error's text only.
-func (s *session) discardStores() {
+// condemnStores gives up the local state of all tasks; which of them is damaged
+// is in the error's text only.
+func (s *session) condemnStores(damage error) {
 	for _, t := range s.tasks {
-		s.engine.stores.discard(t.id)
+		s.engine.stores.condemn(t.id, damage)
 	}
+}
+
+// underWay says what a session that ends has under way, for Points.
+func (s *session) underWay() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.inFlight != 0:
+		return "in_flight"
+	case s.handedOver > 0:
+		return "partly"
+	}
+	return "idle"
 }
 
 func (s *session) awaitInFlight() {

@@ -16,9 +16,8 @@ import (
 	"github.com/forge-platform/strom/sinks/ontology"
 )
 
-// sinkChunk is the number of rows that one partition applies at once: an epoch
-// larger than that is applied in chunks.
-const sinkChunk = 5000
+// sinkRows is Config.SinkRows where it is 0.
+const sinkRows = 5000
 
 // runSink feeds the results topic into the ontology. It starts from the
 // progress in the database, never from the group's offset, which is committed
@@ -43,7 +42,7 @@ func (e *Engine) runSink(ctx context.Context) error {
 }
 
 // sinkOnce is one life of the sink's group consumer.
-func (e *Engine) sinkOnce(ctx context.Context, balancer *stickyBalancer) error {
+func (e *Engine) sinkOnce(ctx context.Context, balancer *stickyBalancer) (err error) {
 	topic := e.topology.ResultsTopic()
 	var mu sync.Mutex // guards parts
 	parts := map[event.Partition]*sinkPartition{}
@@ -76,9 +75,15 @@ func (e *Engine) sinkOnce(ctx context.Context, balancer *stickyBalancer) error {
 	if err != nil {
 		return err
 	}
-	defer func() { e.leave(client, ctx.Err() != nil) }()
+	defer func() {
+		if replaced := e.replaced(ctx, client); replaced != nil {
+			err = replaced
+		}
+		e.leave(client)
+	}()
+	defer e.monitor.joins(SinkName, client)()
 	for {
-		fetches := client.PollRecords(ctx, sinkChunk)
+		fetches := client.PollRecords(ctx, sinkRows)
 		if err := fetchError(ctx, fetches); err != nil {
 			return err
 		}
@@ -126,18 +131,25 @@ func (e *Engine) sinkFetches(ctx context.Context, client *kgo.Client, parts map[
 
 func (e *Engine) apply(ctx context.Context, client *kgo.Client, parts map[event.Partition]*sinkPartition, chunks []ontology.Chunk) error {
 	e.config.At("sink.apply")
+	started, rows := time.Now(), 0
 	if err := e.store.Apply(ctx, chunks); err != nil {
 		return err
 	}
 	e.config.At("sink.applied")
 	e.asks.wake()
+	took := time.Since(started)
 	offsets := map[int32]kgo.EpochOffset{}
 	for i := range chunks {
 		c := &chunks[i]
+		rows += len(c.Rows)
 		parts[c.Partition].applied(c)
 		offsets[int32(c.Partition)] = kgo.EpochOffset{Epoch: -1, Offset: int64(c.To.Offset)}
 		e.config.Observe(Observation{Applied: &c.To, Partition: c.Partition})
+		if c.To.UnderWay != 0 {
+			e.config.At("sink.between")
+		}
 	}
+	e.config.Observe(Observation{Batch: &Batch{Partitions: len(chunks), Rows: rows, Took: took}})
 	// For lag tools only: an error here means nothing.
 	client.CommitOffsets(ctx, map[string]map[int32]kgo.EpochOffset{e.topology.ResultsTopic(): offsets}, nil)
 	return nil
@@ -147,6 +159,7 @@ func (e *Engine) apply(ctx context.Context, client *kgo.Client, parts map[event.
 // epoch is complete there: when its markers name every task of every stage.
 type sinkPartition struct {
 	partition event.Partition
+	chunk     int              // rows that are applied at once
 	upstream  map[string]int32 // tasks by stage
 	stored    ontology.Progress
 	// segments lie behind stored: each ends at a completed epoch, but the last.
@@ -161,7 +174,7 @@ type segment struct {
 }
 
 func newSinkPartition(e *Engine, p event.Partition, at ontology.Progress) *sinkPartition {
-	return &sinkPartition{partition: p, upstream: e.layout.tasks, stored: at}
+	return &sinkPartition{partition: p, chunk: e.config.SinkRows, upstream: e.layout.tasks, stored: at}
 }
 
 // open returns the segment that is being filled.
@@ -254,7 +267,7 @@ func (s *sinkPartition) next() (ontology.Chunk, bool) {
 	c := ontology.Chunk{Partition: s.partition, From: s.stored}
 	some := false
 	for _, g := range s.segments {
-		if !g.done || (some && len(c.Rows)+len(g.rows) > sinkChunk) {
+		if !g.done || (some && len(c.Rows)+len(g.rows) > s.chunk) {
 			break
 		}
 		c.Rows = append(c.Rows, g.rows...)
@@ -265,7 +278,7 @@ func (s *sinkPartition) next() (ontology.Chunk, bool) {
 		return c, true
 	}
 	// The epoch under way has grown larger than a chunk: apply what is there.
-	if len(s.segments) == 1 && len(s.segments[0].rows) >= sinkChunk {
+	if len(s.segments) == 1 && len(s.segments[0].rows) >= s.chunk {
 		g := s.segments[0]
 		c.Rows, c.To = g.rows, g.to
 		c.To.Seen = cloneSeen(g.to.Seen)

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -14,6 +16,7 @@ import (
 	"github.com/forge-platform/strom/event"
 	"github.com/forge-platform/strom/mapping"
 	"github.com/forge-platform/strom/processors"
+	"github.com/forge-platform/strom/sinks/ontology"
 )
 
 // NeverRanError says that Kafka knows nothing of a pipeline.
@@ -24,19 +27,38 @@ func (e *NeverRanError) Error() string {
 	return fmt.Sprintf("pipeline %q has not run on this Kafka: topic %q does not exist; check its name and the brokers, or run it first", e.Pipeline, e.Topic)
 }
 
-// Status is what the control topic says of a pipeline.
+// Status is what Kafka says of a pipeline: its control topic, its topics and its
+// groups. What is not there at the moment (an owner, an acknowledgement) is
+// said to be missing; it is no error.
 type Status struct {
+	Taken time.Time
 	// Newest is the newest announcement; its Epoch is 0 where there is none.
-	Newest processors.Announcement
-	// Tasks are in the order of stages and partitions: those that have
-	// acknowledged an epoch.
+	// AnnouncedAt is when, by the clock of Announcer, the replica that made it.
+	Newest      processors.Announcement
+	AnnouncedAt time.Time
+	Announcer   string
+	// Coordinator is whoever announces the next one.
+	Coordinator Owner
+	// Tasks are all tasks in the order of stages and partitions, those that
+	// have never acknowledged an epoch among them.
 	Tasks []TaskStatus
+	// Sink says who applies each results partition.
+	Sink map[event.Partition]Owner
+
+	topology *processors.Topology
+	acks     map[processors.TaskID]heardAck
+	times    []epochTime // of the newest announcements
 }
 
 // TaskStatus is what a task has acknowledged last.
 type TaskStatus struct {
-	processors.Ack
-	Inputs []InputStatus // by topic
+	processors.Ack // its Epoch is 0 where it never has
+	Inputs         []InputStatus
+	// Member is the transactional id under which that was, Replica the replica
+	// in it, AckedAt its clock.
+	Member, Replica string
+	AckedAt         time.Time
+	Owner           Owner
 }
 
 // InputStatus is how far a task has read one of its inputs.
@@ -51,9 +73,9 @@ type InputStatus struct {
 // that is not known. Markers of transactions are among them.
 func (i InputStatus) Lag() int64 { return max(0, int64(i.End-i.Offset)) }
 
-// ReadStatus reads what the control topic says of a pipeline that runs, or has
-// run. Of the topology it needs only the names of topics, so a plan with
-// nothing but the pipeline's name will do.
+// ReadStatus reads what Kafka says of a pipeline that runs, or has run. Of the
+// topology it needs only the names of topics, so a plan with nothing but the
+// pipeline's name will do.
 func ReadStatus(ctx context.Context, k mapping.Kafka, t *processors.Topology, log *slog.Logger) (Status, error) {
 	e := New(Config{Topology: t, Kafka: k, Log: log})
 	if err := e.connect(ctx); err != nil {
@@ -61,7 +83,7 @@ func ReadStatus(ctx context.Context, k mapping.Kafka, t *processors.Topology, lo
 	}
 	defer e.client.Close()
 	adm := kadm.NewClient(e.client)
-	meta, err := adm.Metadata(ctx, t.ControlTopic())
+	meta, err := adm.Metadata(ctx)
 	if err != nil {
 		return Status{}, fmt.Errorf("read the cluster's metadata: %w", err)
 	}
@@ -72,10 +94,41 @@ func ReadStatus(ctx context.Context, k mapping.Kafka, t *processors.Topology, lo
 	if err != nil {
 		return Status{}, err
 	}
+	s.addTasks(meta.Topics)
 	if err := s.findEnds(ctx, adm); err != nil {
 		return Status{}, err
 	}
+	s.findOwners(ctx, adm, meta.Topics)
+	s.Taken = time.Now()
 	return s, nil
+}
+
+// HeldBy names those whom the horizon waits for; applied is the progress of the
+// results partitions, nil where it is not known.
+func (s *Status) HeldBy(applied map[event.Partition]ontology.Progress) []Holder {
+	plan := s.topology.Plan
+	st := standing{
+		newest: s.Newest, announcedAt: s.AnnouncedAt, acks: s.acks, applied: applied,
+		wall:    s.wall(),
+		longest: processors.LongestInterval(plan.Epoch),
+	}
+	for i := range s.Tasks {
+		st.tasks = append(st.tasks, s.Tasks[i].Task)
+	}
+	return st.heldBy(s.Taken)
+}
+
+// AnnouncedAround is about when an epoch was announced, given its R; for one
+// that lies far back under the log's clock it is later than it was. Zero: not
+// known.
+func (s *Status) AnnouncedAround(n event.Epoch, r event.RecordedTime) time.Time {
+	return announcedAround(s.times, s.wall(), n, r)
+}
+
+// wall says that R is the clock on the wall; a plan with a name only does not say.
+func (s *Status) wall() bool {
+	epoch := s.topology.Plan.Epoch
+	return epoch.Clock == mapping.ClockWall && epoch.Interval > 0
 }
 
 // readStatus reads as much of the log as it takes to hear of every task: the
@@ -95,7 +148,7 @@ func (e *Engine) readStatus(ctx context.Context, adm *kadm.Client) (Status, erro
 		if err != nil {
 			return Status{}, err
 		}
-		s, epochs := statusOf(l.pending)
+		s, epochs := e.statusOf(l.pending)
 		if epochs > 2 || back >= b.stable-b.start {
 			return s, nil
 		}
@@ -103,34 +156,65 @@ func (e *Engine) readStatus(ctx context.Context, adm *kadm.Client) (Status, erro
 }
 
 // statusOf also gives the number of announcements among the records.
-func statusOf(recs []controlRecord) (Status, int) {
-	s := Status{Newest: processors.Announcement{Recorded: event.RecordedUnknown}}
-	tasks := map[processors.TaskID]TaskStatus{}
+func (e *Engine) statusOf(recs []controlRecord) (Status, int) {
+	s := Status{
+		Newest:   processors.Announcement{Recorded: event.RecordedUnknown},
+		topology: e.topology, acks: map[processors.TaskID]heardAck{},
+	}
 	epochs := 0
 	for i := range recs {
 		r := &recs[i]
 		switch r.Kind {
 		case kindBarrier:
 			epochs++
-			s.Newest = r.announcement()
+			s.Newest, s.AnnouncedAt, s.Announcer = r.announcement(), r.at, r.Coordinator
+			s.times = append(s.times, epochTime{r.Epoch, r.at})
 		case kindAck:
 			for j := range r.Tasks {
-				a := TaskStatus{Ack: r.Tasks[j].ack(r)}
-				for topic, o := range r.Tasks[j].Offsets {
-					a.Inputs = append(a.Inputs, InputStatus{Topic: topic, Offset: o, End: event.OffsetNone})
-				}
-				slices.SortFunc(a.Inputs, func(x, y InputStatus) int { return cmp.Compare(x.Topic, y.Topic) })
-				tasks[a.Task] = a
+				a := heardAck{Ack: r.Tasks[j].ack(r), offsets: r.Tasks[j].Offsets, member: r.Member, at: r.at}
+				s.acks[a.Task] = a
 			}
 		}
 	}
-	for _, a := range tasks {
-		s.Tasks = append(s.Tasks, a)
-	}
-	slices.SortFunc(s.Tasks, func(a, b TaskStatus) int {
-		return cmp.Or(cmp.Compare(a.Task.Stage, b.Task.Stage), cmp.Compare(a.Task.Partition, b.Task.Partition))
-	})
 	return s, epochs
+}
+
+// addTasks lists the tasks: those that have acknowledged, and those that the
+// changelogs have room for.
+func (s *Status) addTasks(topics kadm.TopicDetails) {
+	ids := map[processors.TaskID]bool{}
+	for id := range s.acks {
+		ids[id] = true
+	}
+	prefix := strings.TrimSuffix(s.topology.ControlTopic(), "control")
+	for name, d := range topics {
+		rest, ours := strings.CutPrefix(name, prefix)
+		stage, changelog := strings.CutSuffix(rest, "-table")
+		if !ours || !changelog || d.Err != nil {
+			continue
+		}
+		for p := range d.Partitions {
+			ids[processors.TaskID{Stage: stage, Partition: event.Partition(p)}] = true
+		}
+	}
+	for id := range ids {
+		t := TaskStatus{Ack: processors.Ack{Task: id, Watermark: event.WatermarkUnknown}}
+		if a, ok := s.acks[id]; ok {
+			t.Ack, t.Member, t.AckedAt = a.Ack, a.member, a.at
+			t.Replica = replicaOf(s.group(id.Stage), a.member)
+			for topic, o := range a.offsets {
+				t.Inputs = append(t.Inputs, InputStatus{Topic: topic, Offset: o, End: event.OffsetNone})
+			}
+			slices.SortFunc(t.Inputs, func(x, y InputStatus) int { return cmp.Compare(x.Topic, y.Topic) })
+		}
+		s.Tasks = append(s.Tasks, t)
+	}
+	slices.SortFunc(s.Tasks, func(a, b TaskStatus) int { return compareTasks(a.Task, b.Task) })
+}
+
+// group is the consumer group of a stage by its name.
+func (s *Status) group(stage string) string {
+	return s.topology.Group(&processors.Stage{Name: stage})
 }
 
 func (s *Status) findEnds(ctx context.Context, adm *kadm.Client) error {

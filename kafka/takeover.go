@@ -68,10 +68,15 @@ func (m *member) takeOver(ctx context.Context, handler sarama.ConsumerGroupHandl
 	if err == nil && !release() {
 		err = ctx.Err()
 	}
+	if ctx.Err() == nil {
+		m.engine.config.Observe(Observation{TookOver: &TookOver{
+			Stage: m.stage.Name, Tasks: len(partitions), Took: time.Since(started), Err: err,
+		}})
+	}
 	if err != nil {
 		s.abandon()
 		if errors.Is(err, state.ErrDamaged) {
-			s.discardStores()
+			s.condemnStores(err)
 			err = &errReset{err}
 		}
 		if ctx.Err() != nil {
@@ -82,8 +87,12 @@ func (m *member) takeOver(ctx context.Context, handler sarama.ConsumerGroupHandl
 		}
 		return nil, err
 	}
-	m.setSession(s)
+	// Whoever ends the session waits for what startClaims starts, so it must not
+	// find the session before.
+	m.ending.Lock()
 	s.startClaims()
+	m.setSession(s)
+	m.ending.Unlock()
 	s.engine.hub.join(s)
 	s.engine.log.Info("took over", "stage", m.stage.Name, "partitions", partitions,
 		"generation", s.generation, "took", time.Since(started).Round(time.Millisecond).String())
@@ -114,6 +123,7 @@ func (m *member) newSession(handler sarama.ConsumerGroupHandler, partitions []in
 		kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.MaxVersions(versions),
 		kgo.ProducerBatchCompression(kgo.SnappyCompression(), kgo.NoCompression()),
 		kgo.ProducerBatchMaxBytes(int32(e.layout.largest)), kgo.MaxBufferedRecords(200_000), kgo.MaxBufferedBytes(64<<20), kgo.ProducerLinger(0),
+		kgo.WithHooks(sentHook(func(step string) { e.config.At(s.phase() + "." + step) })),
 	)
 	return s, err
 }
@@ -130,7 +140,7 @@ func (s *session) abandon() {
 		s.engine.log.Debug("goka cleans up", "stage", s.member.stage.Name, "error", err)
 	}
 	s.member.items.purge()
-	s.engine.leave(s.producer, false)
+	s.engine.leave(s.producer)
 }
 
 // recover brings the tasks to their last committed barrier and returns where
@@ -146,14 +156,20 @@ func (s *session) recover(ctx context.Context) (map[event.Partition]event.Offset
 	if err != nil {
 		return nil, err
 	}
-	changelog := e.topology.Changelog(s.member.stage)
+	e.config.At("recovery.offsets")
+	r := &recovery{session: s, adm: adm, committed: committed, begun: map[event.Partition]bool{}}
+	if r.log, err = e.changelogOf(ctx, adm, s.member.stage); err != nil {
+		return nil, err
+	}
+	s.changelog = r.log
 	for _, p := range s.claims[s.member.stage.Input] {
 		id := processors.TaskID{Stage: s.member.stage.Name, Partition: event.Partition(p)}
-		st, err := e.stores.prepare(ctx, adm, id, changelog)
+		st, err := e.stores.prepare(id, r.log)
 		if err != nil {
 			return nil, err
 		}
 		t := &task{session: s, id: id, store: st, view: state.NewView(st)}
+		t.loop.name, t.loop.born = "task "+id.Stage+"/"+id.Partition.String(), e.monitor.born
 		t.claim = &groupClaim{topic: s.member.stage.Input, task: t, messages: make(chan *sarama.ConsumerMessage, messageRoom)}
 		s.tasks[id.Partition] = t
 	}
@@ -161,15 +177,19 @@ func (s *session) recover(ctx context.Context) (map[event.Partition]event.Offset
 	if err := s.recoverTables(ctx); err != nil {
 		return nil, err
 	}
+	e.config.At("recovery.recovered")
+	if err := r.observe(ctx); err != nil {
+		return nil, err
+	}
 	offsets := map[event.Partition]event.Offset{}
 	for p, t := range s.tasks {
-		if err := t.restore(ctx, adm, committed); err != nil {
+		if err := r.restore(t); err != nil {
 			return nil, err
 		}
 		offsets[p] = t.start
 	}
 	e.config.At("recovery.adopt")
-	return offsets, s.adopt(ctx)
+	return offsets, s.adopt(ctx, r)
 }
 
 // recoverTables lets goka recover the tables. goka keeps only the text of what
@@ -196,6 +216,7 @@ func (s *session) recoverTables(ctx context.Context) error {
 // session, may have left open, and fences them. An unstable fetch shows whose
 // ids stand in the metadata even while a transaction is open.
 func (m *member) endOldTransactions(ctx context.Context, partitions []int32) error {
+	m.give(len(partitions))
 	unstable, err := kadm.NewClient(m.engine.client).FetchOffsets(ctx, m.engine.topology.Group(m.stage))
 	if err != nil {
 		return fmt.Errorf("fetch offsets: %w", err)
@@ -221,6 +242,7 @@ func (m *member) endOldTransactions(ctx context.Context, partitions []int32) err
 			return fmt.Errorf("end the transaction of %s: %w", id, err)
 		}
 	}
+	m.engine.config.At("recovery.old_ended")
 	return nil
 }
 
@@ -252,7 +274,7 @@ func (m *member) openTransactions(ctx context.Context) map[string]bool {
 // fence calls InitProducerId on another's transactional id: it ends his open
 // transaction and refuses him from then on.
 func fence(ctx context.Context, client *kgo.Client, id string) error {
-	wait := newBackoff()
+	wait := endingBackoff()
 	for {
 		req := kmsg.NewPtrInitProducerIDRequest()
 		req.TransactionalID = new(id)
@@ -275,7 +297,7 @@ func fence(ctx context.Context, client *kgo.Client, id string) error {
 // stableOffsets reads the committed offsets of the input when no transaction
 // may still change them.
 func (s *session) stableOffsets(ctx context.Context, adm *kadm.Client) (map[event.Partition]event.Offset, error) {
-	wait := newBackoff()
+	wait := endingBackoff()
 	for {
 		resp, err := adm.FetchOffsets(kadm.RequireStable(ctx), s.engine.topology.Group(s.member.stage))
 		if err == nil {
@@ -298,38 +320,23 @@ func (s *session) stableOffsets(ctx context.Context, adm *kadm.Client) (map[even
 	}
 }
 
-// restore makes the task from its recovered state.
-func (t *task) restore(ctx context.Context, adm *kadm.Client, committed map[event.Partition]event.Offset) error {
-	s, stage := t.session, t.session.member.stage
-	progress, known, err := state.ReadProgress(t.store)
-	if err != nil {
-		return err
+// epochTarget is how long an epoch should be at most under full load.
+func (e *Engine) epochTarget() int64 {
+	epoch := e.topology.Plan.Epoch
+	if epoch.Clock == mapping.ClockLog {
+		return 0
 	}
-	offset, has := committed[t.id.Partition]
-	switch {
-	case known && has && progress.Offsets[stage.Input] == offset:
-	case !known && !has:
-		b, err := partitionBounds(ctx, adm, stage.Input, t.id.Partition)
-		if err != nil {
-			return err
-		}
-		offset = b.start
-		progress.Offsets = map[string]event.Offset{stage.Input: offset}
-	default:
-		return s.disagree(ctx, t, progress, known, offset, has)
-	}
-	progress.Offsets = map[string]event.Offset{stage.Input: offset}
-	t.start = offset
-	t.barrier = barrierState{epoch: progress.Epoch, offsets: progress.Offsets, progress: progress}
-	t.committed.Store(int64(progress.Epoch))
-	return t.makeRunner(ctx, adm, progress)
+	return max(5*epoch.Interval, time.Second).Microseconds()
 }
 
-func (t *task) makeRunner(ctx context.Context, adm *kadm.Client, progress state.Progress) error {
+// makeRunner makes what drives the task from where it stands; input is where
+// its input begins and ends now.
+func (t *task) makeRunner(progress state.Progress, input bounds) error {
 	s, stage := t.session, t.session.member.stage
 	partitions := s.engine.layout.tasks[stage.Name]
 	logic, err := processors.NewTask(processors.TaskConfig{
 		Stage: stage, Partition: t.id.Partition, Partitions: partitions, State: t.view, Progress: progress,
+		EpochTarget: s.engine.epochTarget(),
 	})
 	if err != nil {
 		return err
@@ -344,61 +351,26 @@ func (t *task) makeRunner(ctx context.Context, adm *kadm.Client, progress state.
 		Announced: t.announced.Load,
 	})
 	t.answered.Store(int64(logic.Answered()))
-	return t.firstSlab(ctx, adm)
+	t.firstSlab(input)
+	return nil
 }
 
 // firstSlab tells the runner where the log ends now: a partition that is at
 // its end delivers nothing that could say so.
-func (t *task) firstSlab(ctx context.Context, adm *kadm.Client) error {
-	input := t.session.member.stage.Input
-	b, err := partitionBounds(ctx, adm, input, t.id.Partition)
-	if err != nil {
-		return err
-	}
-	if t.start < b.start {
-		return &RetentionError{Topic: input, Partition: t.id.Partition, Committed: t.start, Start: b.start}
-	}
-	end, bounded := t.session.engine.layout.ends[input][int32(t.id.Partition)]
+func (t *task) firstSlab(input bounds) {
+	end, bounded := t.session.engine.layout.ends[t.claim.topic][int32(t.id.Partition)]
 	if !bounded {
-		end = int64(b.stable)
+		end = int64(input.stable)
 	}
 	if int64(t.start) >= end {
 		t.runner.Push(&processors.Slab{Next: t.start, AtEnd: true}, t.session.clock())
 	}
-	return nil
-}
-
-// disagree tells apart a session that is no longer current, which goes back to
-// the group, from state that cannot be trusted.
-func (s *session) disagree(ctx context.Context, t *task, p state.Progress, known bool, offset event.Offset, has bool) error {
-	if err := s.checkGeneration(ctx); err != nil {
-		return &errReset{fmt.Errorf("this member is no longer of the group's current generation: %w", err)}
-	}
-	d := &DisagreementError{Task: t.id, Progress: "nothing", Offsets: "none"}
-	if known {
-		d.Progress = fmt.Sprintf("epoch %s at offset %s", p.Epoch, p.Offsets[s.member.stage.Input])
-	}
-	if has {
-		d.Offsets = offset.String()
-	}
-	return d
-}
-
-// checkGeneration asks the group's coordinator whether this session is current.
-func (s *session) checkGeneration(ctx context.Context) error {
-	req := kmsg.NewPtrHeartbeatRequest()
-	req.Group, req.MemberID, req.Generation = s.engine.topology.Group(s.member.stage), s.memberID, s.generation
-	req.InstanceID = s.engine.instanceID()
-	resp, err := req.RequestWith(ctx, s.engine.client)
-	if err != nil {
-		return err
-	}
-	return kerr.ErrorForCode(resp.ErrorCode)
 }
 
 // adopt commits the recovered offsets and progress again, so that the metadata
-// names this session, and acknowledges the tasks' last barrier.
-func (s *session) adopt(ctx context.Context) error {
+// names this session, and acknowledges the tasks' last barrier. A task that
+// begins writes its origin first.
+func (s *session) adopt(ctx context.Context, r *recovery) error {
 	epochs := map[event.Epoch][]*task{}
 	newest := event.Epoch(0)
 	for _, t := range s.tasks {
@@ -417,6 +389,9 @@ func (s *session) adopt(ctx context.Context) error {
 		acks := make([]ackJSON, 0, len(tasks))
 		for _, t := range tasks {
 			t.barrier.progress.Member = s.transactionalID
+			for _, change := range r.first(t) {
+				c.produce(r.log.topic, t.id.Partition, change.Key, change.Value)
+			}
 			if err := c.progress(t, t.barrier.progress); err != nil {
 				return c.abort(err)
 			}
@@ -429,14 +404,16 @@ func (s *session) adopt(ctx context.Context) error {
 	if err := c.end(); err != nil {
 		return err
 	}
+	s.engine.config.At("adopt.ended")
+	s.adopted.Store(true)
 	for _, t := range s.tasks {
 		progress, err := t.barrier.progress.Encode()
 		if err != nil {
 			return err
 		}
 		if err := t.store.Apply(&state.Batch{
-			Changes:  []state.Change{{Key: []byte{state.KeyProgress}, Value: progress}},
-			Position: c.positions[t.id.Partition],
+			Changes:  append(r.first(t), state.Change{Key: []byte{state.KeyProgress}, Value: progress}),
+			Position: c.positions[t.id.Partition], Mark: r.log.mark(r.log.asked),
 		}); err != nil {
 			return err
 		}
@@ -445,6 +422,7 @@ func (s *session) adopt(ctx context.Context) error {
 			s.engine.asks.ask(t, waiting)
 		}
 	}
+	s.engine.config.At("adopt.applied")
 	return nil
 }
 

@@ -12,6 +12,8 @@ import (
 	"github.com/lovoo/goka"
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/forge-platform/strom/event"
 	"github.com/forge-platform/strom/processors"
@@ -206,26 +208,57 @@ func inputEnds(ctx context.Context, adm *kadm.Client, t *processors.Topology) (m
 // of a partition.
 type bounds struct{ start, stable, high event.Offset }
 
-func partitionBounds(ctx context.Context, adm *kadm.Client, topic string, p event.Partition) (b bounds, err error) {
-	find := func(list func(context.Context, ...string) (kadm.ListedOffsets, error)) event.Offset {
-		listed, e := list(ctx, topic)
-		if e == nil {
-			e = listed.Error()
-		}
-		if e != nil {
-			err = errors.Join(err, fmt.Errorf("list the offsets of %s: %w", topic, e))
-			return 0
-		}
-		o, ok := listed.Lookup(topic, int32(p))
-		if !ok {
-			err = errors.Join(err, fmt.Errorf("topic %s has no partition %s", topic, p))
-		}
-		return event.Offset(o.Offset)
+func partitionBounds(ctx context.Context, adm *kadm.Client, topic string, p event.Partition) (bounds, error) {
+	all, err := topicBounds(ctx, adm, topic)
+	if err != nil {
+		return bounds{}, err
 	}
-	b.start = find(adm.ListStartOffsets)
-	b.high = find(adm.ListEndOffsets)
-	b.stable = find(adm.ListCommittedOffsets)
-	return b, err
+	b, ok := all[p]
+	if !ok {
+		return b, fmt.Errorf("topic %s has no partition %s", topic, p)
+	}
+	return b, nil
+}
+
+// topicBounds gives the bounds of all partitions of a topic.
+func topicBounds(ctx context.Context, adm *kadm.Client, topic string) (map[event.Partition]bounds, error) {
+	all := map[event.Partition]bounds{}
+	var failed error
+	find := func(list func(context.Context, ...string) (kadm.ListedOffsets, error), set func(b *bounds, o event.Offset)) {
+		listed, err := list(ctx, topic)
+		if err == nil {
+			err = listed.Error()
+		}
+		if err != nil {
+			failed = errors.Join(failed, fmt.Errorf("list the offsets of %s: %w", topic, err))
+			return
+		}
+		for p, o := range listed[topic] {
+			b := all[event.Partition(p)]
+			set(&b, event.Offset(o.Offset))
+			all[event.Partition(p)] = b
+		}
+	}
+	find(adm.ListStartOffsets, func(b *bounds, o event.Offset) { b.start = o })
+	find(adm.ListEndOffsets, func(b *bounds, o event.Offset) { b.high = o })
+	find(adm.ListCommittedOffsets, func(b *bounds, o event.Offset) { b.stable = o })
+	return all, failed
+}
+
+// lookUpTopic asks a broker for a topic, never a cache as kadm may have one.
+func lookUpTopic(ctx context.Context, client *kgo.Client, name string) (*kmsg.MetadataResponseTopic, error) {
+	req := kmsg.NewPtrMetadataRequest()
+	topic := kmsg.NewMetadataRequestTopic()
+	topic.Topic = &name
+	req.Topics = append(req.Topics, topic)
+	resp, err := req.RequestWith(ctx, client)
+	if err != nil {
+		return nil, err
+	}
+	if len(resp.Topics) != 1 {
+		return nil, fmt.Errorf("asked for topic %s, the broker told of %d topics", name, len(resp.Topics))
+	}
+	return &resp.Topics[0], kerr.ErrorForCode(resp.Topics[0].ErrorCode)
 }
 
 // topicManager is goka's view of topics. It creates nothing: the engine has

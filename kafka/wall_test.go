@@ -13,9 +13,9 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/forge-platform/strom/event"
+	"github.com/forge-platform/strom/internal/kafkatest"
 	"github.com/forge-platform/strom/internal/localpg/pgtest"
 	"github.com/forge-platform/strom/kafka"
-	"github.com/forge-platform/strom/kafka/embedded/kafkatest"
 	"github.com/forge-platform/strom/mapping"
 	"github.com/forge-platform/strom/processors"
 	"github.com/forge-platform/strom/sinks/ontology"
@@ -161,52 +161,59 @@ func metersPlan(t *testing.T) *mapping.Plan {
 	return plan
 }
 
+// metersTopics are the inputs of the pipeline.
+func metersTopics() kafkatest.Topics { return kafkatest.Topics{"readings": 3, "visits": 2} }
+
 func TestAPlannedStopAndARestartLoseAndDoubleNothing(t *testing.T) {
-	const records = 6000
-	broker := kafkatest.New(t, kafkatest.Topic("readings", 3), kafkatest.Topic("visits", 2))
-	url, dir := pgtest.New(t), t.TempDir()
-	data, want := meterData(7, records)
-	client, err := kgo.NewClient(kgo.SeedBrokers(broker.Brokers()...), kgo.RecordPartitioner(kgo.StickyKeyPartitioner(nil)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer client.Close()
-	run := func(ctx context.Context, untilEnd bool, observe func(kafka.Observation)) {
-		t.Helper()
-		err := kafka.New(kafka.Config{
-			Topology: processors.NewTopology(metersPlan(t), 1), Kafka: mapping.Kafka{Brokers: broker.Brokers()},
-			DataDir: dir, UntilEnd: untilEnd, Observe: observe, Log: testLog(t), OpenOntology: openPostgres(url),
-		}).Run(ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	// Stop in the middle of a stream that goes on.
-	client.Produce(t.Context(), data[0], nil)
-	for part := range 3 {
-		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-		for _, r := range data[max(1, part*len(data)/3) : (part+1)*len(data)/3] {
-			client.Produce(t.Context(), r, nil)
-		}
-		seen := &observer{counters: map[processors.TaskID]processors.Counters{}}
-		enough := int64((part*3 + 1) * records / 9)
-		run(ctx, false, func(o kafka.Observation) {
-			seen.observe(o)
-			if seen.total().Events > enough {
+	for _, kind := range kafkatest.Kinds() {
+		t.Run(string(kind), func(t *testing.T) {
+			const records = 6000
+			broker := kind.New(t, metersTopics())
+			url, dir := pgtest.New(t), t.TempDir()
+			data, want := meterData(7, records)
+			client, err := kgo.NewClient(kgo.SeedBrokers(broker.Brokers()...), kgo.RecordPartitioner(kgo.StickyKeyPartitioner(nil)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer client.Close()
+			run := func(ctx context.Context, untilEnd bool, observe func(kafka.Observation)) {
+				t.Helper()
+				err := kafka.New(kafka.Config{
+					Topology: processors.NewTopology(metersPlan(t), 1), Kafka: mapping.Kafka{Brokers: broker.Brokers()},
+					DataDir: dir, UntilEnd: untilEnd, Observe: observe, Log: testLog(t), OpenOntology: openPostgres(url),
+				}).Run(ctx)
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+			// Stop in the middle of a stream that goes on.
+			client.Produce(t.Context(), data[0], nil)
+			for part := range 3 {
+				ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+				for _, r := range data[max(1, part*len(data)/3) : (part+1)*len(data)/3] {
+					client.Produce(t.Context(), r, nil)
+				}
+				seen := &observer{counters: map[processors.TaskID]processors.Counters{}}
+				enough := int64((part*3 + 1) * records / 9)
+				run(ctx, false, func(o kafka.Observation) {
+					seen.observe(o)
+					if seen.total().Events > enough {
+						cancel()
+					}
+				})
 				cancel()
 			}
+			if err := client.Flush(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			last := &observer{counters: map[processors.TaskID]processors.Counters{}}
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			run(ctx, true, last.observe)
+			if got := believedCounts(t, url); got != want {
+				t.Errorf("%s", firstDifference(got, want))
+			}
+			t.Logf("%+v", last.total())
 		})
-		cancel()
 	}
-	if err := client.Flush(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	last := &observer{counters: map[processors.TaskID]processors.Counters{}}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	run(ctx, true, last.observe)
-	if got := believedCounts(t, url); got != want {
-		t.Errorf("%s", firstDifference(got, want))
-	}
-	t.Logf("%+v", last.total())
 }

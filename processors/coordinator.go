@@ -61,6 +61,10 @@ func (a *Announcement) Barrier() Barrier {
 // comes in.
 const maxStretch = 10
 
+// LongestInterval is the longest time that a pipeline under the wall clock
+// leaves between two barriers while nothing holds it up.
+func LongestInterval(e mapping.EpochSettings) time.Duration { return maxStretch * e.Interval }
+
 // Coordinator decides what is announced and when. It is pure: acknowledgements
 // and the time go in, announcements come out.
 //
@@ -371,5 +375,5 @@ func (c *Coordinator) adapt(a *Announcement) {
 		c.stretch = c.epoch.Interval
 		return
 	}
-	c.stretch = min(2*c.stretch, maxStretch*c.epoch.Interval)
+	c.stretch = min(2*c.stretch, LongestInterval(c.epoch))
 }

@@ -26,6 +26,10 @@ type TaskConfig struct {
 	// gather: rows, dead letters, ids, dirty windows. Past it the task takes
 	// no more input before the next barrier. 0: 64 MiB.
 	BudgetBytes int
+	// EpochTarget, where not 0, lets the task stay under its budget so that
+	// epochs are at most about so long, in microseconds of recorded time. Not
+	// for the log clock: the cut would depend on more than the log.
+	EpochTarget int64
 }
 
 // NewTask makes the task of one partition of a stage, restored from its state.
@@ -56,6 +60,7 @@ type ingestTask struct {
 	rows      []row
 	halted    *event.Reject
 	hold      bool
+	pace      pace
 }
 
 // row is an output of the epoch under way; a result's head is known only at
@@ -88,6 +93,7 @@ func newIngestTask(c TaskConfig) (*ingestTask, error) {
 		stream: c.Stage.Stream, decoder: c.Stage.Stream.Decode.Clone(), recorded: c.Progress.Recorded,
 		watermark: windows.NewPartitionWatermark(c.Stage.Stream.OutOfOrderness),
 	}
+	t.pace = newPace(c.BudgetBytes, c.EpochTarget)
 	t.watermark.Restore(c.Progress.Watermark)
 	t.hold = c.Progress.Hold
 	if id := t.stream.Identity; id != nil {
@@ -119,14 +125,19 @@ func (t *ingestTask) Feed(_ int, records []Record, now Clock) (int, error) {
 
 // takesNoMore says that nothing is taken before the next barrier.
 func (t *ingestTask) takesNoMore() bool {
-	gathered := t.arena.size + t.deadBytes
+	return t.halted != nil || t.hold || t.gathered() > t.pace.limit
+}
+
+// gathered is the memory that the epoch under way takes, about.
+func (t *ingestTask) gathered() int {
+	gathered := t.arena.size + len(t.rows)*rowBytes + t.deadBytes
 	if t.repeats != nil {
 		gathered += t.repeats.bytes
 	}
 	for _, a := range t.aggs {
 		gathered += (len(a.dirty) + len(a.late)) * paneBytes
 	}
-	return t.halted != nil || t.hold || gathered > t.config.BudgetBytes
+	return gathered
 }
 
 // What an entry takes in memory besides its texts, about.
@@ -134,6 +145,7 @@ const (
 	paneBytes   = 400
 	idBytes     = 100
 	recordBytes = 300
+	rowBytes    = 100
 )
 
 // errWait says that the record waits for the next barrier.
@@ -461,6 +473,7 @@ func (t *ingestTask) Barrier(b Barrier) (*HandOver, error) {
 	if b.End {
 		t.watermark.End()
 	}
+	gathered := t.gathered()
 	h, closings, err := t.core.barrier(&b)
 	if err != nil {
 		return nil, err
@@ -471,6 +484,7 @@ func (t *ingestTask) Barrier(b Barrier) (*HandOver, error) {
 		changes = append(changes, c...)
 		h.Expired = append(h.Expired, expired...)
 	}
+	t.pace.barrier(t.recorded, b.Recorded, gathered)
 	rows := t.rows
 	h.DeadLetters, h.Watermark = t.dead, t.watermark.Value()
 	t.rows, t.dead, t.deadBytes, t.arena, t.recorded, t.hold = nil, nil, 0, arena{}, b.Recorded, b.Hold

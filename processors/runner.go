@@ -136,6 +136,17 @@ func (r *Runner) Task() Task { return r.config.Task }
 // above a bound.
 func (r *Runner) Queued() int { return r.bytes }
 
+// Marked gives how many upstream tasks the markers of the next barrier name so
+// far, in the input that has the fewest, and of how many; of is 0 for a source.
+func (r *Runner) Marked() (have, of int) {
+	of = int(r.config.Upstream)
+	have = of
+	for input := range r.markers {
+		have = min(have, len(r.markers[input]))
+	}
+	return have, of
+}
+
 // Push takes a slab.
 func (r *Runner) Push(s *Slab, now Clock) {
 	if len(s.Records) > 0 || s.Next > r.end(s.Input) {

@@ -323,6 +323,48 @@ func TestADamagedFileIsNeverTakenForState(t *testing.T) {
 	}
 }
 
+// A manifest is short, so it is torn at every byte. Pebble takes most of what is
+// left for a manifest, and forgets the tables that it does not name.
+func TestAManifestTornAnywhereHidesNothing(t *testing.T) {
+	mem, h := vfs.NewCrashableMem(), newHistory()
+	for range 5 {
+		s, err := state.OpenPebble("task", identity(), state.PebbleOptions{FS: mem, CacheBytes: 1 << 20})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 3 {
+			h.apply(t, s, "small")
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	good := mem.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 100, RNG: rand.New(rand.NewPCG(1, 1))})
+	names, err := good.List("task/db")
+	if err != nil {
+		t.Fatal(err)
+	}
+	torn, refused := 0, 0
+	for _, name := range names {
+		path := good.PathJoin("task", "db", name)
+		if !strings.HasPrefix(name, "MANIFEST-") {
+			continue
+		}
+		for at := range len(readFile(t, good, path)) {
+			torn++
+			if !h.check(t, damage(t, good, path, func(b []byte) []byte { return b[:at] })) {
+				refused++
+			}
+			if t.Failed() {
+				t.Fatalf("%s torn at byte %d", name, at)
+			}
+		}
+	}
+	if torn < 100 || refused < 100 {
+		t.Errorf("%d manifests torn, %d refused: too few to tell anything", torn, refused)
+	}
+}
+
 func TestADirectoryOfAnotherTaskIsRefusedAndLeftAlone(t *testing.T) {
 	fs := vfs.NewMem()
 	own := openPebble(t, fs)

@@ -142,6 +142,11 @@ func applyBatch(w writer, b *Batch) error {
 			return err
 		}
 	}
+	if b.Mark != nil {
+		if err := w.set(markKey(), b.Mark.encode()); err != nil {
+			return err
+		}
+	}
 	if b.Position == event.OffsetNone {
 		return nil
 	}

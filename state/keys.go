@@ -5,6 +5,8 @@ package state
 const (
 	// KeyProgress is the key of the progress record, see Progress.
 	KeyProgress byte = 'P'
+	// KeyOrigin is the key of a changelog's first record, see Origin.
+	KeyOrigin byte = 'o'
 	// KeyPane holds a window of an aggregate.
 	KeyPane byte = 'w'
 	// KeyParked holds late events of a window whose state is gone.
@@ -20,3 +22,7 @@ const (
 )
 
 func positionKey() []byte { return []byte{keyMeta, 'p'} }
+
+func markKey() []byte { return []byte{keyMeta, 'm'} }
+
+func numbersKey() []byte { return []byte{keyMeta, 'n'} }

@@ -63,8 +63,9 @@ type PebbleOptions struct {
 
 // Pebble is a Store on disk.
 type Pebble struct {
-	db  *pebble.DB
-	dir string
+	db   *pebble.DB
+	dir  string
+	last uint64 // number of the last batch; the writer's
 }
 
 // OpenPebble opens the store in dir, creating it if need be. A directory of
@@ -91,7 +92,7 @@ func OpenPebble(dir string, id Identity, o PebbleOptions) (*Pebble, error) {
 		defer cache.Unref()
 	}
 	opts := &pebble.Options{
-		FS: o.FS, Cache: cache, Logger: quiet{}, MemTableSize: 16 << 20,
+		FS: o.FS, Cache: cache, Logger: quiet{}, MemTableSize: 16 << 20, Merger: merger(),
 		// Without this Pebble ends the process; damage comes back as the error
 		// of whoever reads it, and the store is rebuilt.
 		EventListener: &pebble.EventListener{DataCorruption: func(pebble.DataCorruptionInfo) {}},
@@ -107,7 +108,11 @@ func OpenPebble(dir string, id Identity, o PebbleOptions) (*Pebble, error) {
 		// Torn and missing files have many texts and no class of their own.
 		return nil, fmt.Errorf("open state %s: %w: %w", dir, ErrDamaged, err)
 	}
-	return &Pebble{db: db, dir: dir}, nil
+	p := &Pebble{db: db, dir: dir}
+	if err := p.checkUnbroken(); err != nil {
+		return nil, errors.Join(err, db.Close())
+	}
+	return p, nil
 }
 
 // ErrDamaged says that the files of a local store are damaged. Nothing is lost:
@@ -240,9 +245,13 @@ func (p *Pebble) Apply(b *Batch) error {
 	if err := applyBatch(pebbleWriter{batch}, b); err != nil {
 		return err
 	}
+	if err := p.numbered(batch); err != nil {
+		return err
+	}
 	if err := batch.Commit(pebble.NoSync); err != nil {
 		return p.damage("write", err)
 	}
+	p.last++
 	return nil
 }
 
@@ -264,11 +273,15 @@ func (p *Pebble) Position() (event.Offset, error) {
 	return decodePosition(v, ok)
 }
 
+// DiskBytes is about the size of the store's files, in bytes.
+func (p *Pebble) DiskBytes() uint64 { return p.db.Metrics().DiskSpaceUsage() }
+
 // Wipe implements Store.
 func (p *Pebble) Wipe() error {
 	if err := p.db.DeleteRange([]byte{0}, []byte{0xff}, pebble.Sync); err != nil {
 		return fmt.Errorf("wipe state %s: %w", p.dir, err)
 	}
+	p.last = 0
 	return nil
 }
 

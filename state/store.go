@@ -24,6 +24,8 @@ type Batch struct {
 	// Position is the offset, in the changelog partition, of the last record
 	// that this batch reflects.
 	Position event.Offset
+	// Mark, where not nil, replaces the store's.
+	Mark *Mark
 }
 
 // Reader reads a consistent state.

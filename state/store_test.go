@@ -37,6 +37,7 @@ func TestStores(t *testing.T) {
 		"a value belongs to the caller":                        valueIsTheCallers,
 		"a value without bytes is a value":                     emptyValueIsAValue,
 		"a batch without a position keeps the one that it has": positionStays,
+		"a mark moves with its batch":                          markMoves,
 	}
 	for kind, open := range stores {
 		for name, show := range behaviours {
@@ -337,6 +338,36 @@ func positionStays(t *testing.T, s state.Store) {
 	if p := position(t, s); p != 5 {
 		t.Errorf("position %s, want 5", p)
 	}
+}
+
+func markMoves(t *testing.T, s state.Store) {
+	t.Helper()
+	check := func(when string, want state.Mark) {
+		t.Helper()
+		if got, err := state.ReadMark(s); err != nil || got != want {
+			t.Errorf("%s: the mark is %+v, %v, want %+v", when, got, err, want)
+		}
+	}
+	none := state.Mark{CaughtUp: event.RecordedUnknown}
+	check("at first", none)
+	first, second := state.Mark{Log: "a", CaughtUp: 5}, state.Mark{Log: "b", CaughtUp: -7}
+	if err := s.Apply(&state.Batch{Position: event.OffsetNone, Mark: &first}); err != nil {
+		t.Fatal(err)
+	}
+	check("without a position", first)
+	if p := position(t, s); p != event.OffsetNone {
+		t.Errorf("a mark alone has moved the position to %s", p)
+	}
+	if err := s.Apply(&state.Batch{Changes: put("w1", "a"), Position: 3, Mark: &second}); err != nil {
+		t.Fatal(err)
+	}
+	check("with changes", second)
+	apply(t, s, 4, put("w1", "b"))
+	check("after a batch without one", second)
+	if err := s.Wipe(); err != nil {
+		t.Fatal(err)
+	}
+	check("after a wipe", none)
 }
 
 // againstMap plays random batches and compares with a map.

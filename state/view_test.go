@@ -175,44 +175,6 @@ func TestProgressSurvivesItsRecord(t *testing.T) {
 	}
 }
 
-// decision is the table of cases, written as a person would check it: what the
-// store has, and what the changelog has.
-func decision(f state.Facts) state.Decision {
-	next := f.Local + 1 // the first record that the store lacks
-	switch {
-	case f.Corrupt, f.Local != event.OffsetNone && (next > f.End || next < f.Start):
-		return state.Rebuild
-	case f.Local == event.OffsetNone && f.End == 0, f.Local != event.OffsetNone && next == f.End:
-		return state.Continue
-	}
-	return state.CatchUp
-}
-
-func TestRecoveryIsDecidedForEveryCombinationOfFacts(t *testing.T) {
-	offsets := []event.Offset{0, 1, 2, 3, 7, 8, 9}
-	seen := map[state.Decision]int{}
-	for _, corrupt := range []bool{false, true} {
-		for _, local := range append(offsets, event.OffsetNone) {
-			for _, start := range offsets {
-				for _, end := range offsets {
-					if start > end {
-						continue
-					}
-					f := state.Facts{Local: local, Corrupt: corrupt, Start: start, End: end}
-					got, why := state.Decide(f)
-					if got != decision(f) || why == "" {
-						t.Errorf("%+v: %s (%s), want %s", f, got, why, decision(f))
-					}
-					seen[got]++
-				}
-			}
-		}
-	}
-	if len(seen) != 3 {
-		t.Errorf("decisions: %v", seen)
-	}
-}
-
 // A block is a record that no broker refuses, however many ids an epoch saw; an
 // id that is too large alone still goes somewhere.
 func TestIDsAreSplitIntoBlocksOfBoundedSize(t *testing.T) {

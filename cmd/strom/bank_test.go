@@ -55,6 +55,12 @@ type transfer struct {
 	At      int64 `json:"ts_us"`
 }
 
+// record is the transfer in its topic.
+func (t *transfer) record() (*kgo.Record, error) {
+	value, err := json.Marshal(t)
+	return &kgo.Record{Topic: "transfers", Key: []byte(strconv.Itoa(t.ID)), Value: value}, err
+}
+
 // splitmix64 is the generator that the vectors name.
 type splitmix64 uint64
 

@@ -20,6 +20,7 @@ import (
 )
 
 type devFlags struct {
+	listening
 	dataDir                 string
 	partitions              int32
 	kafkaPort, postgresPort int
@@ -46,7 +47,7 @@ A line of a file is the value of a record, or an envelope
 		Args: arguments(1, 1),
 		RunE: func(c *cobra.Command, args []string) error {
 			a.talkative()
-			return a.dev(c.Context(), args[0], f)
+			return a.dev(c, args[0], f)
 		},
 	}
 	flags := c.Flags()
@@ -55,6 +56,7 @@ A line of a file is the value of a record, or an envelope
 	flags.IntVar(&f.kafkaPort, "kafka-port", 0, "port of Kafka on 127.0.0.1 (0: a free one)")
 	flags.IntVar(&f.postgresPort, "postgres-port", 0, "port of PostgreSQL on 127.0.0.1 (0: a Unix socket only)")
 	flags.StringArrayVar(&f.load, "load", nil, "produce the records of a file: "+feed.Form)
+	addListenFlag(c, &f.listening, "; where nothing is said and the port is taken, a free one")
 	flags.BoolVar(&f.untilEnd, "until-end", false, "stop when what the topics hold after --load has been read, and close every window")
 	return c
 }
@@ -147,7 +149,8 @@ func (l *load) refused(line int, err error, advice string) error {
 	return &feed.Error{File: l.spec.File, Line: line, Err: err, Advice: advice}
 }
 
-func (a *app) dev(ctx context.Context, path string, f devFlags) (err error) {
+func (a *app) dev(c *cobra.Command, path string, f devFlags) (err error) {
+	ctx := c.Context()
 	if err := f.check(); err != nil {
 		return err
 	}
@@ -159,6 +162,11 @@ func (a *app) dev(ctx context.Context, path string, f devFlags) (err error) {
 	if err != nil {
 		return err
 	}
+	w, err := a.serveWeb(ctx, plan.Pipeline, c, f.listening, true)
+	if err != nil {
+		return err
+	}
+	defer w.close()
 	dir, err := datadir.Claim(f.dataDir, plan.Pipeline)
 	if err != nil {
 		return err
@@ -175,13 +183,13 @@ func (a *app) dev(ctx context.Context, path string, f devFlags) (err error) {
 	defer func() { err = errors.Join(err, services.Stop()) }()
 	ctx, unwatch := services.While(ctx)
 	defer unwatch()
-	a.sayConnections(plan, services)
+	a.sayConnections(plan, services, w)
 	if err := a.loadAll(ctx, services, loads); err != nil {
 		return orInterrupted(ctx, err)
 	}
 	return a.runPipeline(ctx, pipeline.Run{
 		Plan: plan, Kafka: services.Kafka(), Ontology: services.Ontology(), DataDir: dir.Path("state"),
-		UntilEnd: f.untilEnd, Log: a.log,
+		UntilEnd: f.untilEnd, Log: a.log, Metrics: w.metrics,
 	})
 }
 
@@ -194,13 +202,16 @@ func databaseEnded(ctx context.Context) error {
 }
 
 // sayConnections says how to connect, on stderr: stdout is for the summary.
-func (a *app) sayConnections(plan *mapping.Plan, s *local.Services) {
+func (a *app) sayConnections(plan *mapping.Plan, s *local.Services, w *web) {
 	url := s.Ontology().Postgres.Reveal() // a socket's: it holds no password
 	fmt.Fprintf(a.stderr, "Kafka       %s\n", s.Kafka().Brokers[0])
 	fmt.Fprintf(a.stderr, "PostgreSQL  %s\n", url)
 	if tcp := s.PostgresTCP().Reveal(); tcp != "" {
 		// Made for this start, on loopback only, and of no use afterwards.
 		fmt.Fprintf(a.stderr, "            %s\n", tcp)
+	}
+	if w.address != "" {
+		fmt.Fprintf(a.stderr, "Metrics     %s/metrics\n", w.url())
 	}
 	fmt.Fprintf(a.stderr, "Ask         export STROM_POSTGRES='%s'; strom ontology list\n", url)
 	fmt.Fprintf(a.stderr, "Status      strom status --brokers %s --pipeline %s\n", s.Kafka().Brokers[0], plan.Pipeline)

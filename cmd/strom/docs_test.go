@@ -159,10 +159,7 @@ func (d *documents) interrupted(t *testing.T, args ...string) outcome {
 	defer cancel(nil)
 	var printed buffer
 	a := newTestApp(&printed)
-	a.env = func(name string) (string, bool) {
-		v, ok := d.world.env()[name]
-		return v, ok
-	}
+	a.env = environment(d.world.env())
 	ended := make(chan exitCode, 1)
 	go func() { ended <- a.main(ctx, args) }()
 	tick := time.NewTicker(50 * time.Millisecond)

@@ -13,9 +13,11 @@ import (
 	"testing"
 
 	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/forge-platform/strom/cmd/strom/internal/datadir"
 	"github.com/forge-platform/strom/cmd/strom/internal/feed"
+	"github.com/forge-platform/strom/cmd/strom/internal/serve"
 	"github.com/forge-platform/strom/event"
 	"github.com/forge-platform/strom/internal/localpg"
 	"github.com/forge-platform/strom/internal/localpg/pgtest"
@@ -152,6 +154,31 @@ func TestAPropertyOfAnotherPipeline(t *testing.T) {
 	strom(t, env, "run", changed, "--data-dir", t.TempDir(), "--until-end").want(t, exitPipeline, "Order.status is stored as text and cannot become decimal")
 }
 
+// The topic has dropped what the pipeline was to read next: a stop with a code of
+// its own, not a process that lives and does nothing.
+func TestRetentionThatHasPassedThePipeline(t *testing.T) {
+	broker := kafkatest.New(t, kafkatest.Topic("orders", 1))
+	env := map[string]string{envBrokers: broker.Addr(), envPostgres: pgtest.New(t)}
+	path, dir := writeMapping(t), t.TempDir()
+	strom(t, env, "run", path, "--data-dir", dir, "--until-end").want(t, exitOK)
+	client, err := kgo.NewClient(kgo.SeedBrokers(broker.Brokers()...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	for range 3 {
+		r := &kgo.Record{Topic: "orders", Value: []byte(`{"order":"o1","at":"2026-01-01T00:00:00Z","status":"new"}`)}
+		if err := client.ProduceSync(t.Context(), r).FirstErr(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := broker.Cluster().DeleteRecords("orders", 0, 2); err != nil {
+		t.Fatal(err)
+	}
+	strom(t, env, "run", path, "--data-dir", dir).want(t, exitPipeline,
+		"the next record to read is at offset 0, but the broker's log now starts at 2", "raise retention.ms of the topic")
+}
+
 func TestAPartitionThatHalts(t *testing.T) {
 	path := writeMapping(t, "key: order", "key: order\n    partitioned_by: key")
 	// The same key in both partitions: in one of them it is wrong.
@@ -193,6 +220,8 @@ func classes() []struct {
 		{&localpg.DataDirInUseError{}, exitDataDir},
 		{&localpg.VersionError{}, exitDataDir},
 		{&localpg.AccessError{Err: cause}, exitDataDir},
+		{&serve.PortInUseError{Address: "127.0.0.1:1", Err: cause}, exitPort},
+		{&serve.AddressError{}, exitUsage},
 		{&localpg.PathTooLongError{}, exitDataDir},
 		{&ontology.HorizonError{}, exitQuestion},
 		{&ontology.UnknownNameError{}, exitQuestion},
@@ -205,6 +234,8 @@ func classes() []struct {
 		{&kafka.MappingError{}, exitPipeline},
 		{&kafka.RetentionError{}, exitPipeline},
 		{&kafka.ReplacedError{}, exitPipeline},
+		{&kafka.TruncatedError{}, exitPipeline},
+		{&kafka.ChangelogError{}, exitPipeline},
 		{&processors.HaltedError{}, exitPipeline},
 		{&feed.Error{Err: cause}, exitInput},
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/forge-platform/strom/cmd/strom/internal/datadir"
 	"github.com/forge-platform/strom/cmd/strom/internal/feed"
+	"github.com/forge-platform/strom/cmd/strom/internal/serve"
 	"github.com/forge-platform/strom/event"
 	"github.com/forge-platform/strom/internal/localpg"
 	"github.com/forge-platform/strom/kafka"
@@ -135,11 +136,11 @@ func codeOf(err error) exitCode {
 		return coded.code
 	case errors.Is(err, errInterrupted), errors.Is(err, context.Canceled), errors.Is(err, syscall.EPIPE):
 		return exitInterrupted
-	case is[*usageError](err):
+	case is[*usageError](err), is[*serve.AddressError](err):
 		return exitUsage
 	case is[*mapping.Error](err), is[*mappingFileError](err):
 		return exitMapping
-	case is[*embedded.PortInUseError](err), is[*localpg.PortInUseError](err):
+	case is[*embedded.PortInUseError](err), is[*localpg.PortInUseError](err), is[*serve.PortInUseError](err):
 		return exitPort
 	case dataDirTrouble(err):
 		return exitDataDir
@@ -177,7 +178,8 @@ func pipelineTrouble(err error) bool {
 			return true
 		}
 	}
-	return is[*kafka.DisagreementError](err) || is[*kafka.MappingError](err) || is[*kafka.RetentionError](err) || is[*kafka.ReplacedError](err) ||
+	return is[*kafka.DisagreementError](err) || is[*kafka.MappingError](err) || is[*kafka.RetentionError](err) ||
+		is[*kafka.TruncatedError](err) || is[*kafka.ChangelogError](err) || is[*kafka.ReplacedError](err) ||
 		is[*processors.HaltedError](err)
 }
 

@@ -30,8 +30,11 @@ func TestMain(m *testing.M) {
 		main()
 		return
 	}
+	if os.Getenv(asBroker) != "" {
+		os.Exit(serveBroker())
+	}
 	// What the tests say of connections is all that holds.
-	for _, name := range []string{envBrokers, envPostgres, "NO_COLOR"} {
+	for _, name := range []string{envBrokers, envPostgres, envListen, "NO_COLOR"} {
 		_ = os.Unsetenv(name)
 	}
 	os.Exit(pgtest.Main(m))
@@ -85,15 +88,27 @@ func strom(t *testing.T, env map[string]string, args ...string) outcome {
 
 // newTestApp prints everything into one buffer.
 func newTestApp(b *buffer) *app {
-	return &app{stdout: b, stderr: ui.NewConsole(b), env: func(string) (string, bool) { return "", false }}
+	return &app{stdout: b, stderr: ui.NewConsole(b), env: environment(nil)}
+}
+
+// anyPort is where the program listens in tests unless they say otherwise: the
+// port that it takes by default may be another's.
+const anyPort = "127.0.0.1:0"
+
+// environment gives the variables of a command line.
+func environment(env map[string]string) func(string) (string, bool) {
+	return func(name string) (string, bool) {
+		v, ok := env[name]
+		if !ok && name == envListen {
+			return anyPort, true
+		}
+		return v, ok
+	}
 }
 
 func stromUntil(ctx context.Context, env map[string]string, args ...string) outcome {
 	var stdout, stderr buffer
-	a := &app{stdout: &stdout, stderr: ui.NewConsole(&stderr), env: func(name string) (string, bool) {
-		v, ok := env[name]
-		return v, ok
-	}}
+	a := &app{stdout: &stdout, stderr: ui.NewConsole(&stderr), env: environment(env)}
 	code := a.main(ctx, args)
 	return outcome{stdout.String(), stderr.String(), code}
 }
@@ -135,7 +150,7 @@ func start(t *testing.T, env []string, args ...string) *process {
 func prepare(t *testing.T, env []string, args ...string) *process {
 	t.Helper()
 	p := &process{cmd: exec.Command(os.Args[0], args...)}
-	p.cmd.Env = append(append(os.Environ(), asProgram+"=1"), env...)
+	p.cmd.Env = append(append(os.Environ(), asProgram+"=1", envListen+"="+anyPort), env...)
 	p.cmd.Dir = repo(t)
 	p.cmd.Stdout, p.cmd.Stderr = &p.stdout, &p.stderr
 	return p
@@ -167,6 +182,11 @@ func (p *process) signal(t *testing.T, s os.Signal) outcome {
 
 func (p *process) wait(t *testing.T) outcome {
 	t.Helper()
+	late := time.AfterFunc(2*time.Minute, func() {
+		t.Errorf("the process did not end within two minutes:\n%s", p.stderr.String())
+		_ = p.cmd.Process.Kill()
+	})
+	defer late.Stop()
 	_ = p.cmd.Wait() // the exit code says it
 	return outcome{p.stdout.String(), p.stderr.String(), exitCode(p.cmd.ProcessState.ExitCode())}
 }

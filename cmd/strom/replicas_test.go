@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/forge-platform/strom/kafka/embedded/kafkatest"
+	"github.com/forge-platform/strom/internal/kafkatest"
 )
 
 // takeovers counts what a replica has taken over.
@@ -24,14 +24,28 @@ func (r *replica) awaitTakeovers(more int, patience time.Duration) {
 	}
 }
 
+// onBothBrokers runs a test with a fleet on the embedded broker and on Apache Kafka.
+func onBothBrokers(t *testing.T, partitions int32, session time.Duration, test func(*testing.T, *fleet)) {
+	t.Helper()
+	for _, kind := range kafkatest.Kinds() {
+		t.Run(string(kind), func(t *testing.T) {
+			broker := kind.New(t, kafkatest.Topics{"transfers": partitions})
+			test(t, newFleet(t, broker.Brokers(), bankMapping, session))
+		})
+	}
+}
+
 // bankStages is the number of stages of the bank.
 const bankStages = 4
 
 // One replica more than there are partitions has no task of the stages; it
 // stands by, and takes over when an owner dies.
 func TestAReplicaTooManyStandsByAndTakesOver(t *testing.T) {
-	broker := kafkatest.New(t, kafkatest.Topic("transfers", 1))
-	f := newFleet(t, broker.Brokers(), bankMapping, time.Second)
+	onBothBrokers(t, 1, time.Second, aReplicaTooManyStandsByAndTakesOver)
+}
+
+func aReplicaTooManyStandsByAndTakesOver(t *testing.T, f *fleet) {
+	t.Helper()
 	owner := f.add()
 	f.begin()
 	owner.awaitTakeovers(bankStages, time.Minute)
@@ -61,8 +75,11 @@ func TestAReplicaTooManyStandsByAndTakesOver(t *testing.T) {
 // finds its tasks as they were: nobody else notices. When it stops as planned
 // the other one has its tasks at once, long before the session timeout.
 func TestAStaticMemberFindsItsTasksAgain(t *testing.T) {
-	broker := kafkatest.New(t, kafkatest.Topic("transfers", 2))
-	f := newFleet(t, broker.Brokers(), bankMapping, 20*time.Second)
+	onBothBrokers(t, 2, 20*time.Second, aStaticMemberFindsItsTasksAgain)
+}
+
+func aStaticMemberFindsItsTasksAgain(t *testing.T, f *fleet) {
+	t.Helper()
 	first := f.add("--static-membership")
 	f.begin()
 	first.awaitTakeovers(bankStages, time.Minute)
@@ -88,8 +105,11 @@ func TestAStaticMemberFindsItsTasksAgain(t *testing.T) {
 
 // Two processes under the name of one static member: the elder ends, and says why.
 func TestAReplacedStaticMemberEndsAndSaysWhy(t *testing.T) {
-	broker := kafkatest.New(t, kafkatest.Topic("transfers", 2))
-	f := newFleet(t, broker.Brokers(), bankMapping, 5*time.Second)
+	onBothBrokers(t, 2, 5*time.Second, aReplacedStaticMemberEndsAndSaysWhy)
+}
+
+func aReplacedStaticMemberEndsAndSaysWhy(t *testing.T, f *fleet) {
+	t.Helper()
 	elder := f.add("--static-membership")
 	f.begin()
 	twin := f.add("--static-membership")
@@ -105,8 +125,11 @@ func TestAReplacedStaticMemberEndsAndSaysWhy(t *testing.T) {
 // A process that was frozen until its tasks had other owners, and wakes: what
 // it still writes becomes visible neither in Kafka nor in the ontology.
 func TestNothingOfAWokenZombieBecomesVisible(t *testing.T) {
-	broker := kafkatest.New(t, kafkatest.Topic("transfers", 2))
-	f := newFleet(t, broker.Brokers(), bankMapping, time.Second)
+	onBothBrokers(t, 2, time.Second, nothingOfAWokenZombieBecomesVisible)
+}
+
+func nothingOfAWokenZombieBecomesVisible(t *testing.T, f *fleet) {
+	t.Helper()
 	zombie, heir := f.add(), f.add()
 	f.begin()
 	zombie.awaitTakeovers(bankStages, time.Minute)
@@ -135,9 +158,12 @@ func TestNothingOfAWokenZombieBecomesVisible(t *testing.T) {
 // After kill -9 of one of three replicas, the coordinator, announcements go on
 // within the session timeout and two seconds.
 func TestAnnouncementsGoOnAfterTheCoordinatorDies(t *testing.T) {
-	const session = 3 * time.Second
-	broker := kafkatest.New(t, kafkatest.Topic("transfers", 3))
-	f := newFleet(t, broker.Brokers(), bankMapping, session)
+	onBothBrokers(t, 3, 3*time.Second, announcementsGoOnAfterTheCoordinatorDies)
+}
+
+func announcementsGoOnAfterTheCoordinatorDies(t *testing.T, f *fleet) {
+	t.Helper()
+	session := f.session
 	for range 3 {
 		f.add()
 	}

@@ -78,7 +78,7 @@ func (a *app) root() *cobra.Command {
 	flags.BoolVarP(&a.quiet, "quiet", "q", false, "show no progress")
 	root.AddCommand(
 		a.demoCommand(), a.devCommand(), a.runCommand(), a.checkCommand(), a.tryCommand(),
-		a.statusCommand(), a.ontologyCommand(), a.versionCommand(), exitCodesTopic(),
+		a.statusCommand(), a.ontologyCommand(), a.benchCommand(), a.versionCommand(), exitCodesTopic(),
 	)
 	return root
 }
@@ -130,12 +130,14 @@ func (a *app) progress(every time.Duration) *ui.Progress {
 }
 
 // printJSON prints one value on one line.
-func (a *app) printJSON(v any) error {
+func (a *app) printJSON(v any) error { return printJSON(a.stdout, v) }
+
+func printJSON(to io.Writer, v any) error {
 	text, err := json.Marshal(v)
 	if err != nil {
 		return err
 	}
-	_, err = a.stdout.Write(append(text, '\n'))
+	_, err = to.Write(append(text, '\n'))
 	return err
 }
 

@@ -23,6 +23,7 @@ const defaultDataDir = ".strom/run"
 
 type runFlags struct {
 	connections
+	listening
 	untilEnd         bool
 	dataDir, replica string
 	static           bool
@@ -50,7 +51,7 @@ mapping's {env: NAME} or {file: PATH}.`,
 		Args: arguments(1, 1),
 		RunE: func(c *cobra.Command, args []string) error {
 			a.talkative()
-			return a.run(c.Context(), args[0], f)
+			return a.run(c, args[0], f)
 		},
 	}
 	flags := c.Flags()
@@ -60,6 +61,7 @@ mapping's {env: NAME} or {file: PATH}.`,
 	flags.BoolVar(&f.static, "static-membership", false, "keep the replica's tasks for it while it is away for less than the session timeout; needs --replica, the same at every start")
 	flags.DurationVar(&f.sessionTimeout, "session-timeout", 10*time.Second, "how long a replica may be silent before the others take its tasks")
 	addConnectionFlags(c, &f.connections)
+	addListenFlag(c, &f.listening, "")
 	return c
 }
 
@@ -72,7 +74,8 @@ func addPostgresFlag(c *cobra.Command, to *string) {
 	c.Flags().StringVar(to, "postgres", "", "address of the ontology's database, postgres://... (or STROM_POSTGRES)")
 }
 
-func (a *app) run(ctx context.Context, path string, f runFlags) error {
+func (a *app) run(c *cobra.Command, path string, f runFlags) error {
+	ctx := c.Context()
 	plan, err := a.loadMapping(path)
 	if err != nil {
 		return err
@@ -84,6 +87,11 @@ func (a *app) run(ctx context.Context, path string, f runFlags) error {
 	if err := f.into(plan); err != nil {
 		return err
 	}
+	w, err := a.serveWeb(ctx, plan.Pipeline, c, f.listening, false)
+	if err != nil {
+		return err
+	}
+	defer w.close()
 	dir, err := datadir.Claim(f.dataDir, plan.Pipeline)
 	if err != nil {
 		return err
@@ -91,7 +99,7 @@ func (a *app) run(ctx context.Context, path string, f runFlags) error {
 	defer func() { _ = dir.Release() }() // nothing depends on it any more
 	return a.runPipeline(ctx, pipeline.Run{
 		Plan: plan, Kafka: plan.Kafka, Ontology: plan.Ontology, DataDir: dir.Path(), Replica: f.replica,
-		StaticMembership: f.static, SessionTimeout: f.sessionTimeout, UntilEnd: f.untilEnd, Log: a.log,
+		StaticMembership: f.static, SessionTimeout: f.sessionTimeout, UntilEnd: f.untilEnd, Log: a.log, Metrics: w.metrics,
 	})
 }
 

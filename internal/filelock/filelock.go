@@ -1,4 +1,5 @@
-// Package filelock keeps a directory for one process at a time.
+// Package filelock keeps a directory for one process at a time, and makes one
+// once for many (MakeDir).
 //
 // A lock is an advisory lock of the operating system on a file. It belongs to
 // the open file, so:

@@ -82,40 +82,24 @@ func cacheDir(o Options) (string, error) {
 	return filepath.Join(dir, "strom"), nil
 }
 
-// fetchInto makes dir whole or not at all: it fetches beside it and moves it into
-// place. One process fetches at a time; the others find the result.
+// fetchInto makes dir, once for all processes, whole or not at all.
 func fetchInto(ctx context.Context, dir string, version embeddedpostgres.PostgresVersion, repository string) error {
-	lock, err := waitLock(ctx, dir+".lock")
-	if err != nil {
-		return err
-	}
-	defer func() { _ = lock.Release() }()
-	if _, err := os.Stat(dir); err == nil {
-		return nil
-	}
-	stale, _ := filepath.Glob(dir + ".new-*") // of a program that was killed
-	for _, s := range stale {
-		_ = os.RemoveAll(s)
-	}
-	staging, err := os.MkdirTemp(filepath.Dir(dir), filepath.Base(dir)+".new-")
-	if err != nil {
-		return err
-	}
-	defer func() { _ = os.RemoveAll(staging) }()
-	unpacked := filepath.Join(staging, "unpacked")
-	result := make(chan error, 1)
-	// The library takes no context. A download that nobody waits for any more
-	// ends with the program, and leaves only the staging directory behind.
-	go func() { result <- fetch(ctx, staging, unpacked, version, repository) }()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case err := <-result:
-		if err != nil {
+	err := filelock.MakeDir(ctx, dir, func(ctx context.Context, staging, whole string) error {
+		result := make(chan error, 1)
+		// The library takes no context. A download that nobody waits for any more
+		// ends with the program, and leaves only the staging directory behind.
+		go func() { result <- fetch(ctx, staging, whole, version, repository) }()
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case err := <-result:
 			return err
 		}
+	})
+	if held := (*filelock.HeldError)(nil); errors.As(err, &held) {
+		return fmt.Errorf("another process is downloading PostgreSQL: %w", err)
 	}
-	return os.Rename(unpacked, dir)
+	return err
 }
 
 // fetch has embedded-postgres download and unpack, and nothing else.
@@ -191,21 +175,4 @@ func freePort(ctx context.Context) (uint32, error) {
 		return 0, fmt.Errorf("%v is no TCP address", ln.Addr())
 	}
 	return uint32(addr.Port), nil
-}
-
-// waitLock waits while another process fetches.
-func waitLock(ctx context.Context, path string) (*filelock.Lock, error) {
-	ticker := time.NewTicker(100 * time.Millisecond)
-	defer ticker.Stop()
-	for {
-		lock, err := filelock.Acquire(path)
-		if held := (*filelock.HeldError)(nil); !errors.As(err, &held) {
-			return lock, err
-		}
-		select {
-		case <-ctx.Done():
-			return nil, fmt.Errorf("another process is downloading PostgreSQL: %w", ctx.Err())
-		case <-ticker.C:
-		}
-	}
 }

@@ -15,8 +15,9 @@
 // It has three parts. The first reads the earthquake file: FoldQuakes gives the
 // final table, Classify says which event is on time, a correction or a late
 // correction, QuakeHistory gives every version that every window result goes
-// through. The second, Believed and TimelineBelieved, says by points what a
-// bitemporal table must believe.
+// through. The second, FoldMeters, reads the streams of the crash matrix. The
+// third, Believed and TimelineBelieved, says by points what a bitemporal table
+// must believe.
 package oracle
 
 import (

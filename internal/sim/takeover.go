@@ -107,13 +107,33 @@ func (s *session) prepare(p *process, id processors.TaskID) (*store, error) {
 	if err != nil {
 		return nil, err
 	}
-	decision, why := state.Decide(state.Facts{Local: local, Start: b.start, End: b.high})
-	p.world.tracef("%s: %v at %s: %s: %s", p.name, id, local, decision, why)
-	p.world.meet("recovery: " + decision.String())
-	if decision == state.Rebuild {
-		err = st.Wipe()
+	v, err := state.Decide(storeFacts(local, b))
+	if err != nil {
+		return nil, err
 	}
-	return st, err
+	p.world.tracef("%s: %v at %s: %s: %s", p.name, id, local, v.Decision, v.Why)
+	p.world.meet("recovery: " + v.Decision.String())
+	switch v.Decision {
+	case state.Continue, state.CatchUp:
+		return st, nil
+	case state.Rebuild:
+		return st, st.Wipe()
+	case state.Undecided, state.Begin, state.BackToGroup, state.Refuse:
+	}
+	return nil, &refusal{fmt.Sprintf("%v: %s: %s", id, v.Decision, v.Why)}
+}
+
+// storeFacts is what a takeover finds before the changelog is read. The model of
+// the broker compacts, but drops no tombstone that a store may have missed.
+func storeFacts(local event.Offset, b bounds) state.Facts {
+	f := state.Facts{Log: state.LogOf(b.start, b.high), Age: state.AgeFresh}
+	if local != event.OffsetNone {
+		f.Local = state.PlaceOf(local, b.start, b.high)
+	}
+	if b.high > 0 {
+		f.History = state.HistoryBegun
+	}
+	return f
 }
 
 // recoverTable reads the changelog up to the high watermark at this moment,

@@ -53,6 +53,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"maps"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -101,6 +102,10 @@ type Options struct {
 
 	// Configs are broker settings (as in server.properties) on top of ours.
 	Configs map[string]string
+
+	// Listen makes the listeners, for tests that stand between the broker and
+	// its clients; nil means net.Listen.
+	Listen func(network, address string) (net.Listener, error)
 
 	// Log receives what the broker says; nil discards it. It must not block and
 	// may be called from several goroutines.
@@ -284,6 +289,9 @@ func (o Options) kfakeOptions(log kfake.Logger) []kfake.Opt {
 	}
 	if o.DataDir != "" {
 		opts = append(opts, kfake.DataDir(filepath.Join(o.DataDir, "data")))
+	}
+	if o.Listen != nil {
+		opts = append(opts, kfake.ListenFn(o.Listen))
 	}
 	if o.SyncWrites {
 		opts = append(opts, kfake.SyncWrites())

@@ -64,6 +64,12 @@ func (m *Memory) Progress(context.Context) (map[event.Partition]Progress, error)
 	return out, nil
 }
 
+// Probe gives progress and horizon.
+func (m *Memory) Probe(ctx context.Context) (Standing, error) {
+	progress, err := m.Progress(ctx)
+	return Standing{Progress: progress, Horizon: m.Horizon()}, err
+}
+
 // Apply applies the chunks as Store says.
 func (m *Memory) Apply(_ context.Context, chunks []Chunk) error {
 	m.mu.Lock()

@@ -79,6 +79,7 @@ func (s *Postgres) attempt(ctx context.Context, conn *pgx.Conn, chunks []Chunk) 
 		return err
 	}
 	defer func() { _ = tx.Rollback(ctx) }() // after a commit this does nothing
+	s.options.At("db.begun")
 	if err := s.compare(ctx, conn, chunks); err != nil {
 		return err
 	}
@@ -91,9 +92,11 @@ func (s *Postgres) attempt(ctx context.Context, conn *pgx.Conn, chunks []Chunk) 
 	if err := s.setProgress(ctx, conn, chunks); err != nil {
 		return err
 	}
+	s.options.At("db.written")
 	if err := tx.Commit(ctx); err != nil {
 		return fmt.Errorf("%w: %w", errUnknownOutcome, err)
 	}
+	s.options.At("db.committed")
 	s.learn(a.newTopics)
 	return nil
 }
@@ -201,6 +204,7 @@ func (a *applying) run(ctx context.Context) error {
 	if err := a.writeFacts(ctx); err != nil {
 		return err
 	}
+	a.s.options.At("db.half")
 	if err := a.writeApplied(ctx); err != nil {
 		return err
 	}

@@ -19,8 +19,14 @@ type Options struct {
 	// Logger hears of retries; nil: nobody does.
 	Logger *slog.Logger
 	Retry  Retry
+	// OnRetry, where set, is told of every call that is tried again, by the name
+	// of its operation. It must not block.
+	OnRetry func(operation string)
 	// RowsPerStatement bounds the rows that one statement carries; default 5,000.
 	RowsPerStatement int
+	// At, where set, is called at the points of an Apply that Points names:
+	// tests crash there.
+	At func(point string)
 }
 
 func (o Options) withDefaults() Options {
@@ -29,6 +35,12 @@ func (o Options) withDefaults() Options {
 	}
 	if o.RowsPerStatement <= 0 {
 		o.RowsPerStatement = 5000
+	}
+	if o.OnRetry == nil {
+		o.OnRetry = func(string) {}
+	}
+	if o.At == nil {
+		o.At = func(string) {}
 	}
 	o.Retry = o.Retry.withDefaults()
 	return o
@@ -89,6 +101,9 @@ func Open(ctx context.Context, conn mapping.Ontology, p Pipeline, o Options) (*P
 		"SET plan_cache_mode = force_generic_plan", "SET jit = off", "SET enable_seqscan = off",
 		"SET enable_hashjoin = off", "SET enable_mergejoin = off", "SET enable_bitmapscan = off")
 	hot.statements = statements()
+	if o.At != nil {
+		hot.config.DialFunc = watchCommits(hot.config.DialFunc, o.At)
+	}
 	s.conns = hot
 	return s, nil
 }
@@ -102,7 +117,7 @@ func (s *Postgres) String() string {
 }
 
 func (s *Postgres) retry(ctx context.Context, what string, f func(*pgx.Conn) error) error {
-	return s.conns.retry(ctx, s.options.Logger, s.options.Retry, what, f)
+	return s.conns.retry(ctx, &s.options, what, f)
 }
 
 // Progress gives one entry for each results partition.
@@ -130,22 +145,52 @@ func (s *Postgres) progress(ctx context.Context, conn *pgx.Conn, stmt string, pa
 	}
 	out := make(map[event.Partition]Progress)
 	_, err := query(ctx, conn, stmt, params, func(c *columns) error {
-		part := event.Partition(c.int4())
-		p := Progress{Epoch: event.Epoch(c.int8()), Recorded: event.RecordedTime(c.instant())}
-		p.Offset, p.UnderWay = event.Offset(c.int8()), event.Epoch(c.int8())
-		seen := c.bytes()
-		if p.Recorded == event.RecordedUnknown {
-			p.Recorded = 0
-		}
-		if seen != nil {
-			if err := json.Unmarshal(seen, &p.Seen); err != nil {
-				return fmt.Errorf("stored progress of partition %s: %w", part, err)
-			}
-		}
+		part, p, err := c.progress()
 		out[part] = p
-		return c.err
+		return err
 	})
 	return out, err
+}
+
+// progress reads one row of the stored progress.
+func (c *columns) progress() (event.Partition, Progress, error) {
+	part := event.Partition(c.int4())
+	p := Progress{Epoch: event.Epoch(c.int8()), Recorded: event.RecordedTime(c.instant())}
+	p.Offset, p.UnderWay = event.Offset(c.int8()), event.Epoch(c.int8())
+	seen := c.bytes()
+	if p.Recorded == event.RecordedUnknown {
+		p.Recorded = 0
+	}
+	if seen != nil {
+		if err := json.Unmarshal(seen, &p.Seen); err != nil {
+			return part, p, fmt.Errorf("stored progress of partition %s: %w", part, err)
+		}
+	}
+	return part, p, c.err
+}
+
+// Probe gives progress and horizon. It asks once.
+func (s *Postgres) Probe(ctx context.Context) (Standing, error) {
+	out := Standing{Progress: map[event.Partition]Progress{}, Horizon: event.RecordedUnknown}
+	err := s.conns.once(ctx, func(conn *pgx.Conn) error {
+		params := [][]byte{int4Param(s.pipelineID), int4Param(int32(s.pipeline.Generation))}
+		_, err := query(ctx, conn, stmtProbe, params, func(c *columns) error {
+			part, p, err := c.progress()
+			if err != nil {
+				return err
+			}
+			out.Progress[part], out.Horizon = p, event.RecordedTime(c.instant())
+			return c.err
+		})
+		return err
+	})
+	if err != nil {
+		return Standing{}, fmt.Errorf("ask the ontology how far it is: %w", err)
+	}
+	if len(out.Progress) == 0 {
+		return Standing{}, &FencedError{Pipeline: s.pipeline.Name, Generation: s.pipeline.Generation, Gone: true}
+	}
+	return out, nil
 }
 
 // storedRecorded is the recorded time of a progress as it is stored: -infinity

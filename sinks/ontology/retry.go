@@ -56,8 +56,8 @@ func passing(err error) bool {
 
 // retry calls f with a connection until it succeeds, fails for good, or the
 // context ends.
-func (c *connector) retry(ctx context.Context, log *slog.Logger, how Retry, what string, f func(*pgx.Conn) error) error {
-	wait := how.First
+func (c *connector) retry(ctx context.Context, o *Options, what string, f func(*pgx.Conn) error) error {
+	wait := o.Retry.First
 	for attempt := 1; ; attempt++ {
 		err := c.once(ctx, f)
 		if err == nil || !passing(err) || errors.Is(err, errClosed) {
@@ -69,7 +69,8 @@ func (c *connector) retry(ctx context.Context, log *slog.Logger, how Retry, what
 		// Between half and all of the wait, so that members do not come back
 		// in step.
 		pause := wait/2 + rand.N(wait/2+1)
-		log.WarnContext(ctx, "ontology database: trying again", slog.String("what", what),
+		o.OnRetry(what)
+		o.Logger.WarnContext(ctx, "ontology database: trying again", slog.String("what", what),
 			slog.Int("attempt", attempt), slog.Duration("wait", pause), slog.String("error", err.Error()))
 		timer := time.NewTimer(pause)
 		select {
@@ -78,7 +79,7 @@ func (c *connector) retry(ctx context.Context, log *slog.Logger, how Retry, what
 			return errors.Join(ctx.Err(), err)
 		case <-timer.C:
 		}
-		wait = min(2*wait, how.Most)
+		wait = min(2*wait, o.Retry.Most)
 	}
 }
 

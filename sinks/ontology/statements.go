@@ -6,6 +6,7 @@ import "maps"
 // parameters; every lookup is led by an index.
 const (
 	stmtProgress     = "progress"
+	stmtProbe        = "probe"
 	stmtLockProgress = "lock_progress"
 	stmtSetProgress  = "set_progress"
 	stmtFindObjects  = "find_objects"
@@ -46,7 +47,10 @@ func readStatements() map[string]string {
 	const progress = `SELECT partition, epoch, recorded, results_offset, under_way, seen::text FROM strom.progress
 		WHERE pipeline_id = $1::int4 AND generation = $2::int4`
 	return map[string]string{
-		stmtProgress:     progress,
+		stmtProgress: progress,
+		stmtProbe: `SELECT g.partition, g.epoch, g.recorded, g.results_offset, g.under_way, g.seen::text, h.horizon
+			FROM strom.progress g JOIN strom.pipeline_horizon h ON h.pipeline_id = g.pipeline_id
+			WHERE g.pipeline_id = $1::int4 AND g.generation = $2::int4`,
 		stmtLockProgress: progress + ` AND partition = ANY ($3::int4[]) ORDER BY partition FOR UPDATE`,
 
 		stmtFindObjects: `SELECT u.n, o.object_no, a.generation, a.results_offset

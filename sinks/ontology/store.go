@@ -73,10 +73,20 @@ type WindowState struct {
 	Values []event.Property
 }
 
+// Standing is how far a pipeline is in the ontology.
+type Standing struct {
+	// Progress has one entry for each results partition.
+	Progress map[event.Partition]Progress
+	// Horizon is the stored safe horizon; RecordedUnknown before the first
+	// complete epoch.
+	Horizon event.RecordedTime
+}
+
 // Store keeps the results of one generation of one pipeline. All methods may
 // be called concurrently.
 //
-// Errors of the infrastructure are retried inside, until the context ends.
+// Errors of the infrastructure are retried inside, until the context ends; by
+// all methods but Probe.
 type Store interface {
 	// Progress gives one entry for each results partition.
 	Progress(ctx context.Context) (map[event.Partition]Progress, error)
@@ -91,6 +101,10 @@ type Store interface {
 	// ReadBack gives the believed values of windows as last applied, the
 	// horizon notwithstanding: one state for each ref, in order.
 	ReadBack(ctx context.Context, refs []WindowRef) ([]WindowState, error)
+
+	// Probe asks once how far the pipeline is, and does not try again: whoever
+	// watches the database wants to know that it does not answer.
+	Probe(ctx context.Context) (Standing, error)
 
 	// Close ends the connections. It is safe to call twice.
 	Close()

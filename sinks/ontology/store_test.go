@@ -39,6 +39,7 @@ func conformance(t *testing.T, open func(t *testing.T, p Pipeline) *subject) {
 		"a retracted window is not believed":                   testRetraction,
 		"windows are read back with their accumulators":        testReadBack,
 		"the horizon is the least of the partitions":           testHorizon,
+		"a probe gives progress and horizon":                   testProbe,
 		"an epoch's rows may come before its markers":          testPartOfAnEpoch,
 		"malformed chunks are refused":                         testMalformed,
 		"unknown names are refused":                            testUnknownNames,
@@ -445,6 +446,36 @@ func testHorizon(t *testing.T, s *subject, l *log) {
 	if after := s.history("", "", ""); len(after) != 3 || fmt.Sprint(after) == before {
 		t.Errorf("history after the horizon rose: %v", after)
 	}
+}
+
+func testProbe(t *testing.T, s *subject, l *log) {
+	t.Helper()
+	check := func(horizon event.RecordedTime) {
+		t.Helper()
+		got, err := s.Probe(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		progress, err := s.Progress(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want := (Standing{Progress: progress, Horizon: horizon}); fmt.Sprint(got) != fmt.Sprint(want) {
+			t.Errorf("got %+v, want %+v", got, want)
+		}
+	}
+	check(event.RecordedUnknown)
+	l.put("a0", 1, prop("status", "placed"))
+	l.end()
+	s.apply(t, l.all()...)
+	check(second(1))
+	l.put("a0", 2, prop("status", "paid"))
+	l.put("a1", 2, prop("status", "paid"))
+	s.apply(t, l.chunk(0, -1))
+	check(second(1))
+	l.end()
+	s.apply(t, l.all()...)
+	check(second(2))
 }
 
 func testPartOfAnEpoch(t *testing.T, s *subject, l *log) {

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/forge-platform/strom/cmd/strom/internal/metrics"
 	"github.com/forge-platform/strom/event"
 	"github.com/forge-platform/strom/kafka"
 	"github.com/forge-platform/strom/mapping"
@@ -32,8 +33,10 @@ type Run struct {
 	SessionTimeout   time.Duration
 	UntilEnd         bool
 	Log              *slog.Logger
-	// Watch, where set, is told of everything that the engine sees.
-	Watch *Watch
+	// Watch, where set, is told of everything that the engine sees, and Metrics
+	// of what it does.
+	Watch   *Watch
+	Metrics *metrics.Metrics
 }
 
 // Do runs the pipeline until ctx ends (the epoch under way is then still
@@ -44,7 +47,11 @@ func (r Run) Do(ctx context.Context) error {
 		Topology: topology, Kafka: r.Kafka, DataDir: r.DataDir,
 		Replica: r.Replica, StaticMembership: r.StaticMembership, SessionTimeout: r.SessionTimeout, UntilEnd: r.UntilEnd, Log: r.Log,
 		OpenOntology: func(ctx context.Context, p ontology.Pipeline) (ontology.Store, error) {
-			store, err := ontology.Open(ctx, r.Ontology, p, ontology.Options{Logger: r.Log})
+			o := ontology.Options{Logger: r.Log}
+			if r.Metrics != nil {
+				o.OnRetry = r.Metrics.Retried
+			}
+			store, err := ontology.Open(ctx, r.Ontology, p, o)
 			if err != nil {
 				return nil, fmt.Errorf("ontology: %w", err)
 			}
@@ -53,9 +60,22 @@ func (r Run) Do(ctx context.Context) error {
 	}
 	if r.Watch != nil {
 		r.Watch.readBy(topology)
-		c.Observe = r.Watch.observe
 	}
-	return kafka.New(c).Run(ctx)
+	c.Observe = r.observe
+	engine := kafka.New(c)
+	if r.Metrics != nil {
+		r.Metrics.Watch(engine)
+	}
+	return engine.Run(ctx)
+}
+
+func (r Run) observe(o kafka.Observation) {
+	if r.Watch != nil {
+		r.Watch.observe(o)
+	}
+	if r.Metrics != nil {
+		r.Metrics.Observe(o)
+	}
 }
 
 // Watch keeps the newest of what an engine has seen. Its methods may be called

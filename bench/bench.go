@@ -1,0 +1,362 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"sort"
+	"strings"
+	"time"
+)
+
+// MinTime is how long a run takes at least that counts for the report.
+const MinTime = 30 * time.Second
+
+// Workload is what is measured.
+type Workload string
+
+// The workloads.
+const (
+	// Aggregate counts and sums events by key in windows of event time, and
+	// publishes what comes of it to a topic; state is durable.
+	Aggregate Workload = "aggregate"
+	// Consume fetches events, and decodes them: the ceiling.
+	Consume Workload = "consume"
+)
+
+// Config says what to run. Self must be set, and Engines; the rest has defaults.
+type Config struct {
+	Workload Workload
+	Input    Input
+	// Engines to measure, in the order of their turns; of Aggregate: strom, goka,
+	// kafka-streams; of Consume: fetch, decode.
+	Engines []string
+	// EventsOf gives an engine fewer events than Input has: the first so many.
+	EventsOf map[string]int64
+	// Rounds is how often every engine has its turn; 0: 1.
+	Rounds int
+	// Broker is BrokerApache, BrokerEmbedded or addresses, separated by commas;
+	// empty: BrokerEmbedded.
+	Broker string
+	// Commit is the interval of commits, and of our epochs; 0: 200 ms.
+	Commit time.Duration
+	// Threads of an engine that has such a number; 0: 2.
+	Threads int
+	// CacheBytes is for an engine's cache in front of its store; 0: 256 MiB.
+	CacheBytes int64
+	// Timeout bounds one run; 0: 30 min.
+	Timeout time.Duration
+	// Self runs this program as Play, with a part and its arguments behind.
+	Self []string
+	// Version is that of this program, for the report.
+	Version string
+	// Goka is the program of bench/peers/goka, KafkaStreams the jar of
+	// bench/peers/kafka-streams.
+	Goka, KafkaStreams string
+	// CPUProfile is where our job's profile goes; the last run's stays.
+	CPUProfile string
+	// Progress is told what happens, in lines; nil: nobody is.
+	Progress io.Writer
+}
+
+// WithDefaults gives the configuration with every zero replaced by its default.
+func (c Config) WithDefaults() Config {
+	c.Input = c.Input.WithDefaults()
+	orElse(&c.Workload, Aggregate)
+	orElse(&c.Rounds, 1)
+	orElse(&c.Broker, BrokerEmbedded)
+	orElse(&c.Commit, 200*time.Millisecond)
+	orElse(&c.Threads, 2)
+	orElse(&c.CacheBytes, 256<<20)
+	orElse(&c.Timeout, 30*time.Minute)
+	if c.Progress == nil {
+		c.Progress = io.Discard
+	}
+	return c
+}
+
+// Validate reports every fault.
+func (c *Config) Validate() error {
+	all := []error{c.Input.Validate()}
+	fault := func(bad bool, format string, args ...any) {
+		if bad {
+			all = append(all, fmt.Errorf(format, args...))
+		}
+	}
+	known := enginesOf(c.Workload)
+	fault(known == nil, "there is no workload %q", c.Workload)
+	fault(len(c.Engines) == 0, "no engine is named")
+	for _, e := range c.Engines {
+		fault(!slices.Contains(known, e), "the workload %s has no engine %q: it has %s", c.Workload, e, strings.Join(known, ", "))
+	}
+	for e, n := range c.EventsOf {
+		fault(!slices.Contains(c.Engines, e), "events for %s, which is not measured", e)
+		fault(n < 1 || n > c.Input.Events, "%d events for %s: from 1 to %d", n, e, c.Input.Events)
+	}
+	fault(c.Broker == BrokerEmbedded && slices.Contains(c.Engines, EngineKafkaStreams),
+		"Kafka Streams does not run on the embedded broker (its admin client refuses that broker's DescribeConfigs): take an Apache Kafka")
+	fault(c.Rounds < 1, "%d rounds: at least 1", c.Rounds)
+	fault(c.Commit < time.Millisecond || c.Commit%time.Millisecond != 0, "a commit interval of %s: whole milliseconds", c.Commit)
+	fault(c.Threads < 1, "%d threads: at least 1", c.Threads)
+	fault(len(c.Self) == 0, "the program that plays the parts is not named")
+	return errors.Join(all...)
+}
+
+// Run is one run of one engine.
+//
+// Seconds is the time from the start of processing to the commit of what comes
+// of the last event, windows that the end of the input closes included where
+// the engine closes them. Processing starts, for Strom, when its tasks have been
+// taken over and before anything is fetched; for a peer, with the first event
+// that it decodes. StartSeconds is from the start of the process until then.
+type Run struct {
+	Engine       string  `json:"engine"`
+	Version      string  `json:"version"`
+	Round        int     `json:"round"`
+	Events       int64   `json:"events"`
+	Seconds      float64 `json:"seconds,omitempty"`
+	StartSeconds float64 `json:"start_seconds"`
+	PerSecond    float64 `json:"events_per_second,omitempty"`
+	// CPUSeconds and MaxRSS (bytes) are those of the job's process, from its
+	// start to its end.
+	CPUSeconds float64 `json:"cpu_seconds"`
+	MaxRSS     int64   `json:"max_rss_bytes"`
+	// Result is the hash of the result; Wrong says how it differs from the fold
+	// of the input: then there is no time.
+	Result string `json:"result"`
+	Wrong  string `json:"wrong,omitempty"`
+	// Counts: the run took at least MinTime, and is right.
+	Counts bool    `json:"counts"`
+	Load   float64 `json:"load_average_before"`
+}
+
+// String is one line for people.
+func (r *Run) String() string {
+	if r.Wrong != "" {
+		return fmt.Sprintf("%-14s round %d  WRONG: %s", r.Engine, r.Round, r.Wrong)
+	}
+	note := ""
+	if !r.Counts {
+		note = fmt.Sprintf("  (under %.0f s: does not count)", MinTime.Seconds())
+	}
+	return fmt.Sprintf("%-14s round %d  %9d events in %7.2f s + %.2f s to start: %8.0f events/s, %.1f s of CPU, %d MiB, result %s%s",
+		r.Engine, r.Round, r.Events, r.Seconds, r.StartSeconds, r.PerSecond, r.CPUSeconds, r.MaxRSS>>20, r.Result, note)
+}
+
+// Result is what Measure found.
+type Result struct {
+	Workload  Workload  `json:"workload"`
+	At        time.Time `json:"at"`
+	Command   string    `json:"command"`
+	Broker    string    `json:"broker"`
+	Machine   Machine   `json:"machine"`
+	Input     Input     `json:"input"`
+	CommitMs  int64     `json:"commit_ms"`
+	Threads   int       `json:"threads"`
+	Cache     int64     `json:"cache_bytes"`
+	Runs      []Run     `json:"runs"`
+	Summaries []Summary `json:"summaries"`
+}
+
+// Summary is what the rounds of one engine come to, in events per second.
+type Summary struct {
+	Engine string  `json:"engine"`
+	Median float64 `json:"median"`
+	Least  float64 `json:"least"`
+	Most   float64 `json:"most"`
+	// Ratio of the first engine's median to this one's.
+	Ratio float64 `json:"ratio"`
+	// Counts: every run of it counts for the report.
+	Counts bool `json:"counts"`
+}
+
+// errWrong is behind the error of a run whose result is wrong.
+var errWrong = errors.New("wrong result")
+
+// Measure runs the workload: every engine in turn, round by round, on one broker.
+// When a result is wrong it goes on to the end, and the error says so.
+func Measure(ctx context.Context, c Config) (*Result, error) {
+	c = c.WithDefaults()
+	if err := c.Validate(); err != nil {
+		return nil, err
+	}
+	b, err := startBroker(ctx, &c)
+	if err != nil {
+		return nil, err
+	}
+	dir, err := os.MkdirTemp("", "strom-bench-")
+	if err != nil {
+		return nil, errors.Join(err, b.stop())
+	}
+	h := &harness{config: &c, broker: b, dir: dir, right: map[string]string{}}
+	r, err := h.measure(ctx)
+	return r, errors.Join(err, b.stop(), os.RemoveAll(dir))
+}
+
+// harness is one call of Measure.
+type harness struct {
+	config *Config
+	broker *broker
+	dir    string
+	// right holds the hashes of right results, by the input's topic and the engine's kind.
+	right map[string]string
+	runs  int
+}
+
+func (h *harness) measure(ctx context.Context) (*Result, error) {
+	c := h.config
+	r := &Result{
+		Workload: c.Workload, At: time.Now().UTC(), Broker: h.broker.name, Machine: thisMachine(), Input: c.Input,
+		CommitMs: c.Commit.Milliseconds(), Threads: c.Threads, Cache: c.CacheBytes,
+	}
+	var wrong error
+	for _, name := range c.Engines {
+		in := c.inputOf(name)
+		h.say("loading %d events of %d keys for %s", in.Events, in.Keys, name)
+		if err := load(ctx, h.broker.addrs, &in); err != nil {
+			return nil, err
+		}
+		h.expect(name, &in)
+	}
+	for round := range c.Rounds {
+		for _, name := range c.Engines {
+			run, err := h.run(ctx, name)
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", name, err)
+			}
+			run.Round = round + 1
+			h.say("%s, round %d of %d: %.0f events/s", name, run.Round, c.Rounds, run.PerSecond)
+			if run.Wrong != "" {
+				wrong = errors.Join(wrong, fmt.Errorf("%s: %w: %s", name, errWrong, run.Wrong))
+			}
+			r.Runs = append(r.Runs, *run)
+		}
+	}
+	r.Summaries = summarize(c.Engines, r.Runs)
+	return r, wrong
+}
+
+func (h *harness) say(format string, args ...any) {
+	fmt.Fprintf(h.config.Progress, format+"\n", args...)
+}
+
+// inputOf is what an engine reads.
+func (c *Config) inputOf(engine string) Input {
+	in := c.Input
+	if n, ok := c.EventsOf[engine]; ok {
+		in.Events = n
+	}
+	return in
+}
+
+// expect computes the hash of the right result.
+func (h *harness) expect(engine string, in *Input) {
+	key := h.rightKey(engine, in)
+	if h.right[key] != "" {
+		return
+	}
+	if h.config.Workload == Consume {
+		h.right[key] = tallyOf(in, engine == EngineDecode)
+		return
+	}
+	h.right[key] = Fold(in).Hash()
+}
+
+func (h *harness) rightKey(engine string, in *Input) string {
+	if h.config.Workload == Consume {
+		return engine + in.topic()
+	}
+	return in.topic()
+}
+
+// run is one run of one engine.
+func (h *harness) run(ctx context.Context, name string) (*Run, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, h.config.Timeout, fmt.Errorf("it was not done after %s", h.config.Timeout))
+	defer cancel()
+	h.runs++
+	in := h.config.inputOf(name)
+	id := fmt.Sprintf("bench-run-%d-%d", os.Getpid(), h.runs)
+	s := &spec{
+		Brokers: strings.Join(h.broker.addrs, ","), Input: in.topic(), Output: id + "-output", Group: id,
+		StateDir: filepath.Join(h.dir, id), WindowMs: in.Window.Milliseconds(), LatenessMs: in.Lateness.Milliseconds(),
+		CommitMs: h.config.Commit.Milliseconds(), Partitions: int(in.Partitions), Threads: h.config.Threads,
+		CacheBytes: h.config.CacheBytes, Events: in.Events,
+	}
+	e := h.engine(name)
+	run := &Run{Engine: name, Events: in.Events, Load: loadAverage()}
+	var err error
+	if run.Version, err = e.version(); err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(s.StateDir, 0o750); err != nil {
+		return nil, err
+	}
+	defer func() {
+		forget(context.WithoutCancel(ctx), h.broker.addrs, id)
+		_ = os.RemoveAll(s.StateDir) // with the whole directory in the end
+	}()
+	started, err := h.execute(ctx, e, s, &in, run)
+	if err != nil {
+		return nil, err
+	}
+	return run, h.judge(ctx, e, s, &in, run, started)
+}
+
+// judge compares the result, and takes the time away where it is wrong.
+func (h *harness) judge(ctx context.Context, e engine, s *spec, in *Input, run *Run, t times) error {
+	run.Seconds = t.ended.Sub(t.started).Seconds()
+	run.StartSeconds = t.started.Sub(t.launched).Seconds()
+	right := h.right[h.rightKey(run.Engine, in)]
+	if h.config.Workload == Consume {
+		run.Result = t.result
+	} else {
+		panes, err := e.results(ctx, h.broker.addrs, s)
+		if err != nil {
+			return fmt.Errorf("read its results: %w", err)
+		}
+		if run.Result = panes.Hash(); run.Result != right {
+			run.Wrong = panes.Diff(Fold(in))
+		}
+	}
+	if run.Result != right && run.Wrong == "" {
+		run.Wrong = fmt.Sprintf("%s, want %s", run.Result, right)
+	}
+	if run.Wrong != "" {
+		run.Seconds = 0
+		return nil
+	}
+	run.PerSecond = float64(run.Events) / run.Seconds
+	run.Counts = run.Seconds >= MinTime.Seconds()
+	return nil
+}
+
+// summarize gives medians and spreads of those engines that were right.
+func summarize(engines []string, runs []Run) []Summary {
+	var out []Summary
+	for _, name := range engines {
+		s := Summary{Engine: name, Counts: true}
+		var rates []float64
+		for i := range runs {
+			if r := &runs[i]; r.Engine == name && r.Wrong == "" {
+				rates = append(rates, r.PerSecond)
+				s.Counts = s.Counts && r.Counts
+			}
+		}
+		if len(rates) == 0 {
+			continue
+		}
+		sort.Float64s(rates)
+		n := len(rates)
+		s.Median, s.Least, s.Most = (rates[(n-1)/2]+rates[n/2])/2, rates[0], rates[n-1]
+		s.Ratio = s.Median
+		out = append(out, s)
+	}
+	for i := len(out) - 1; i >= 0; i-- {
+		out[i].Ratio = out[0].Median / out[i].Median
+	}
+	return out
+}
