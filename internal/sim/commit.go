@@ -248,9 +248,9 @@ func (s *session) newCommit(p *process, goOn func() error) *commit {
 // has succeeded.
 func (c *commit) offsets(n event.Epoch) error {
 	s := c.session
-	b, g := s.engine.sim.broker, s.group.group
+	b, g, producer := s.engine.sim.broker, s.group.group, s.producer
 	if _, err := insist(c.p, "add offsets", c.goOn, plain(func() error {
-		return b.AddOffsets(s.id, s.producer, g)
+		return b.AddOffsets(s.id, producer, g)
 	})); err != nil {
 		return fmt.Errorf("add the group to the transaction: %w", err)
 	}
@@ -267,7 +267,7 @@ func (c *commit) offsets(n event.Epoch) error {
 		generation = -1
 	}
 	if _, err := insist(c.p, fmt.Sprintf("commit offsets of epoch %s", n), c.goOn, plain(func() error {
-		return b.CommitOffsets(s.id, s.producer, g, generation, s.memberID, commits)
+		return b.CommitOffsets(s.id, producer, g, generation, s.memberID, commits)
 	})); err != nil {
 		if errors.Is(err, broker.ErrIllegalGeneration) || errors.Is(err, broker.ErrUnknownMember) {
 			c.p.world.meet("refused by the group's generation")
@@ -398,8 +398,9 @@ func (c *commit) abort(cause error) error {
 		return cause
 	}
 	s := c.session
+	producer := s.producer
 	_, err := ask(c.p, "abort", always, func() (broker.Producer, error) {
-		return s.engine.sim.broker.EndTransaction(s.id, s.producer, false)
+		return s.engine.sim.broker.EndTransaction(s.id, producer, false)
 	})
 	if errors.Is(err, errKilled) {
 		return err
@@ -413,13 +414,13 @@ func (c *commit) abort(cause error) error {
 // flush writes the records, of all partitions at once.
 func (c *commit) flush() error {
 	s := c.session
-	b := s.engine.sim.broker
+	b, producer := s.engine.sim.broker, s.producer
 	var parts []*broker.Partition
 	for _, x := range c.batches {
 		parts = append(parts, x.partition)
 	}
 	if _, err := insist(c.p, "add partitions", c.goOn, plain(func() error {
-		return b.AddPartitions(s.id, s.producer, parts)
+		return b.AddPartitions(s.id, producer, parts)
 	})); err != nil {
 		return err
 	}
@@ -442,9 +443,9 @@ func (c *commit) flush() error {
 
 func (c *commit) write(x *batch, sequence int) *request {
 	s := c.session
-	records := slices.Clone(x.records)
+	records, producer := slices.Clone(x.records), s.producer
 	return c.p.send("produce "+x.partition.Topic, func() error {
-		base, err := s.engine.sim.broker.Produce(s.id, s.producer, x.partition, sequence, records)
+		base, err := s.engine.sim.broker.Produce(s.id, producer, x.partition, sequence, records)
 		if err == nil {
 			x.base = base
 		}
@@ -475,9 +476,10 @@ func (c *commit) end() error {
 		}
 		return nil
 	}
+	producer := s.producer
 	for range 1 + c.p.world.rng.IntN(3) { // as often as the client tries again by itself
 		next, err := ask(c.p, "end transaction", patience, func() (broker.Producer, error) {
-			return s.engine.sim.broker.EndTransaction(s.id, s.producer, true)
+			return s.engine.sim.broker.EndTransaction(s.id, producer, true)
 		})
 		switch {
 		case err == nil:

@@ -216,29 +216,29 @@ func (a *announcer) observe(recs []*controlRecord) error {
 // announce writes an announcement, in a transaction of its own.
 func (a *announcer) announce(p *process, next *processors.Announcement) error {
 	e := a.engine
-	id, control := e.coordinatorID(), e.sim.control()
+	id, control, producer := e.coordinatorID(), e.sim.control(), a.producer
 	if err := p.reach("announce"); err != nil {
 		return err
 	}
 	if _, err := insist(p, "add the control topic", a.goOn, plain(func() error {
-		return e.sim.broker.AddPartitions(id, a.producer, []*broker.Partition{control})
+		return e.sim.broker.AddPartitions(id, producer, []*broker.Partition{control})
 	})); err != nil {
 		return err
 	}
 	sequence := a.sequence
 	if _, err := insist(p, fmt.Sprintf("announce barrier %s at %s, granted %s, end %v", next.Epoch, next.Recorded, next.Granted, next.End), a.goOn, func() (event.Offset, error) {
-		return e.sim.broker.Produce(id, a.producer, control, sequence, []broker.Record{{Payload: &controlRecord{announcement: next}}})
+		return e.sim.broker.Produce(id, producer, control, sequence, []broker.Record{{Payload: &controlRecord{announcement: next}}})
 	}); err != nil {
 		return err
 	}
 	a.sequence++
 	for tries := 0; ; tries++ {
-		producer, err := ask(p, "end the announcement", always, func() (broker.Producer, error) {
-			return e.sim.broker.EndTransaction(id, a.producer, true)
+		next, err := ask(p, "end the announcement", always, func() (broker.Producer, error) {
+			return e.sim.broker.EndTransaction(id, producer, true)
 		})
 		if err == nil {
-			if producer != a.producer {
-				a.producer, a.sequence = producer, 0
+			if next != producer {
+				a.producer, a.sequence = next, 0
 			}
 			break
 		}

@@ -54,9 +54,9 @@ func (g *membership) goOn() error {
 func (g *membership) join(p *process) error {
 	begin := g.id == ""
 	for {
-		claim := g.assigned
+		id, claim := g.id, g.assigned
 		m, err := insist(p, "join "+g.group.Name, g.engine.goOn, func() (*broker.Member, error) {
-			return g.group.Join(g.id, claim, int64(sessionTimeout))
+			return g.group.Join(id, claim, int64(sessionTimeout))
 		})
 		if errors.Is(err, broker.ErrUnknownMember) {
 			g.id, begin = "", true
@@ -131,8 +131,9 @@ func (g *membership) leave(p *process) error {
 	if g.id == "" {
 		return nil
 	}
+	id := g.id
 	err := p.call("leave "+g.group.Name, always, func() error {
-		g.group.Leave(g.id)
+		g.group.Leave(id)
 		return nil
 	})
 	if errors.Is(err, errKilled) {

@@ -24,8 +24,9 @@ func (s *session) takesForAbort(err error) bool {
 // endEarly ends the transaction behind the offsets; the records come in another.
 func (c *commit) endEarly() error {
 	s := c.session
+	producer := s.producer
 	next, err := insist(c.p, "end transaction of the offsets", c.goOn, func() (broker.Producer, error) {
-		return s.engine.sim.broker.EndTransaction(s.id, s.producer, true)
+		return s.engine.sim.broker.EndTransaction(s.id, producer, true)
 	})
 	if err != nil {
 		return &resetError{err}
