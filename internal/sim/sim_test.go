@@ -172,6 +172,7 @@ func run(t *testing.T, o sim.Options) sim.Result {
 
 // One seed is one execution, also while others run beside it.
 func TestASeedRunsTheSameWayTwice(t *testing.T) {
+	notUnderRace(t)
 	const n = 12
 	var first, second [n]sim.Result
 	var wg sync.WaitGroup
