@@ -29,10 +29,10 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	out.gauge(buildInfo, 1, c.version)
 	s, ok := c.metrics.Snapshot()
 	out.flag(ready, ok && len(s.NotReady) == 0)
+	out.flag(coordinator, ok && s.Coordinator)
 	if !ok {
 		return
 	}
-	out.flag(coordinator, s.Coordinator)
 	for _, g := range s.Groups {
 		out.counter(rebalances, g.Rebalances, g.Name)
 	}

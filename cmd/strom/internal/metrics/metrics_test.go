@@ -141,7 +141,7 @@ func TestWhatIsNotKnownIsNotTold(t *testing.T) {
 		}
 		return names
 	}
-	if got := told(); !slices.Equal(got, []string{buildInfo, ready}) {
+	if got := told(); !slices.Equal(got, []string{buildInfo, coordinator, ready}) {
 		t.Errorf("before there is an engine: %v", got)
 	}
 	m.Watch(engine(kafka.Snapshot{NotReady: []string{"x"}, Newest: processors.Announcement{Recorded: event.RecordedUnknown}, Tasks: []kafka.TaskSnapshot{
