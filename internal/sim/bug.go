@@ -51,6 +51,8 @@ const (
 	// NoNewEpoch keeps the producer's epoch where a request of the transaction
 	// before may be on its way still, and the broker does not raise it.
 	NoNewEpoch
+	// AgeForgotten lets a store catch up that may have missed tombstones.
+	AgeForgotten
 	bugs
 )
 
@@ -100,7 +102,8 @@ func (b Bug) trait() trait {
 		return trait{"unknown is abort", []Invariant{EpochsOnce}, func(s *setup) { s.net.lost, s.faulty, s.kinds = 200, 100*second, []fault{faultClock} }}
 	case FencedIsAbort:
 		return trait{"fenced is abort", []Invariant{EpochsOnce}, func(s *setup) {
-			s.net.lost, s.faulty, s.kinds, s.fenceEnds, s.noFencing = 150, 100*second, []fault{faultClock}, true, false
+			s.net.lost, s.faulty, s.kinds, s.fenceEnds, s.noFencing = 150, 200*second, []fault{faultClock}, true, false
+			s.complete, s.duration = false, 150*second
 		}}
 	case ReuseRecorded:
 		return trait{"recorded time reused", []Invariant{RecordedIncreases}, replicas}
@@ -114,8 +117,13 @@ func (b Bug) trait() trait {
 		return trait{"no InitProducerId", []Invariant{EpochsCount}, stale("announce", false)}
 	case NoNewEpoch:
 		return trait{"no new epoch", []Invariant{OffsetsAtBarrier, AcksAreTrue, MarkersAreTrue}, func(s *setup) {
-			s.raiseEpochs, s.net.stall, s.net.slow = false, 100, 5
-			s.complete, s.duration, s.faulty, s.records, s.kinds, s.every = false, 150*second, 200*second, 100, []fault{faultClock}, 20*second
+			s.raiseEpochs, s.net.late, s.net.slow = false, 30, 300
+			s.complete, s.duration, s.faulty, s.records, s.kinds, s.every = false, 100*second, 100*second, 100, []fault{faultClock}, 20*second
+		}}
+	case AgeForgotten:
+		return trait{"age forgotten", []Invariant{StateIsChangelog}, func(s *setup) {
+			s.replicas, s.complete, s.duration, s.faulty, s.records, s.tombstones = 2, false, 150*second, 200*second, 100, 20*second
+			s.net, s.kinds, s.every, s.atPoints, s.focus = netProfile{}, []fault{faultPause}, 12*second, 0, ""
 		}}
 	case SeenForgotten:
 		return trait{"markers seen are forgotten", []Invariant{NoRefusal, Liveness}, func(s *setup) {

@@ -78,7 +78,7 @@ func (f *faults) at(p *process, point string) {
 		s.world.after(0, "", func() { r.pause(d) })
 		return
 	}
-	if s.setup.fenceEnds && point == "commit.flushed" && s.world.chance(1, 8) {
+	if s.setup.fenceEnds && point == "commit.flushed" && s.world.chance(1, 3) {
 		f.fenceSoon(p)
 	}
 	if !s.world.chance(s.setup.atPoints, 1000) {
