@@ -65,19 +65,22 @@ type trait struct {
 	provoke func(s *setup)
 }
 
+// replicas lets several machines crash and pause.
+func replicas(s *setup) {
+	s.replicas, s.net.stall, s.every, s.faulty = max(2, s.replicas), 10, 3*second, 60*second
+	s.kinds, s.atPoints, s.kills = []fault{faultPause, faultCrash, faultFence}, 10, 6
+}
+
+// stale lets machines be taken for dead while they are at a point.
+func stale(point string, noFencing bool) func(s *setup) {
+	return func(s *setup) {
+		s.replicas, s.complete, s.duration, s.records, s.faulty = 3, false, 150*second, 80, 200*second
+		s.kinds, s.every, s.kills, s.focus, s.noFencing = []fault{faultClock}, 10*second, 0, point, noFencing
+		s.net.slow = 300 // so that who wakes does not always hear of it first
+	}
+}
+
 func (b Bug) trait() trait {
-	replicas := func(s *setup) {
-		s.replicas, s.net.stall, s.every, s.faulty = max(2, s.replicas), 10, 3*second, 60*second
-		s.kinds, s.atPoints, s.kills = []fault{faultPause, faultCrash, faultFence}, 10, 6
-	}
-	// stale lets machines be taken for dead while they are at a point.
-	stale := func(point string, noFencing bool) func(s *setup) {
-		return func(s *setup) {
-			s.replicas, s.complete, s.duration, s.records, s.faulty = 3, false, 150*second, 80, 200*second
-			s.kinds, s.every, s.kills, s.focus, s.noFencing = []fault{faultClock}, 10*second, 0, point, noFencing
-			s.net.slow = 300 // so that who wakes does not always hear of it first
-		}
-	}
 	switch b {
 	case OffsetsEarly:
 		return trait{"offsets early", []Invariant{OffsetsAtBarrier}, nil}
@@ -107,6 +110,14 @@ func (b Bug) trait() trait {
 		}}
 	case ReuseRecorded:
 		return trait{"recorded time reused", []Invariant{RecordedIncreases}, replicas}
+	default:
+		return b.rareTrait()
+	}
+}
+
+// rareTrait is trait for those bugs that show only with several replicas.
+func (b Bug) rareTrait() trait {
+	switch b {
 	case NoGenerationCheck:
 		return trait{"no generation check", []Invariant{EpochsOnce, OffsetsAtBarrier, NoRefusal, StateIsChangelog}, stale("handover", true)}
 	case HighWatermarkEarly:
@@ -130,9 +141,9 @@ func (b Bug) trait() trait {
 			replicas(s)
 			s.sinkChunk = 2
 		}}
-	case NoBug, bugs:
+	default:
+		return trait{name: "none"}
 	}
-	return trait{name: "none"}
 }
 
 // String names the bug.

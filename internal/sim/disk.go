@@ -97,9 +97,9 @@ func (d *disk) sync(t processors.TaskID) error {
 	}
 	err := st.Sync()
 	for _, dir := range []string{"", "state", d.fs.PathDir(d.dir(t)), d.dir(t)} {
-		f, open := d.fs.OpenDir(dir)
-		if err = errors.Join(err, open); err != nil {
-			return err
+		f, failed := d.fs.OpenDir(dir)
+		if failed != nil {
+			return errors.Join(err, failed)
 		}
 		err = errors.Join(err, f.Sync(), f.Close())
 	}

@@ -68,7 +68,7 @@ func (f *faults) at(p *process, point string) {
 	}
 	r := p.host
 	alone := !slices.ContainsFunc(s.replicas, func(x *replica) bool { return x.paused || x.cut })
-	if point == s.setup.focus && alone && s.world.chance(1, 8) {
+	if point == s.setup.focus && alone && s.world.chance(1, max(1, s.setup.focusOneIn)) {
 		d := 8*second + s.world.upTo(25*second)
 		if s.world.chance(1, 2) {
 			f.cut(r, d)

@@ -129,10 +129,10 @@ func (r *recovery) compare(st *store, b bounds) (state.Local, state.Age, error) 
 func (r *recovery) renew(id processors.TaskID, st *store) (*store, error) {
 	disk := r.session.engine.replica.disk
 	if st == nil {
-		var err error
-		if err = disk.remove(id); err != nil {
+		if err := disk.remove(id); err != nil {
 			return nil, err
 		}
+		var err error
 		if st, err = disk.open(id, r.session.engine.sim.topology.Plan.Pipeline); err != nil {
 			return nil, err
 		}
@@ -159,8 +159,9 @@ func (r *recovery) observe(p *process) (err error) {
 		return err
 	}
 	r.history = s.engine.history()
-	if r.member = s.askGroup(p); p.killed {
-		return errKilled
+	r.member = s.askGroup(p)
+	if err := p.reach("recovery.asked"); err != nil {
+		return err
 	}
 	return s.group.goOn()
 }

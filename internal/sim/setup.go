@@ -52,6 +52,7 @@ type setup struct {
 	kills       int
 	fenceEnds   bool   // stale takers fence who ends a transaction
 	focus       string // a point at which machines are paused for long
+	focusOneIn  int    // of so many times
 	atPoints    int    // per mille of named points at which something happens
 	skew        span
 	// duration of the input's arrival, where it is not complete from the start.
@@ -86,6 +87,7 @@ func draw(seed uint64) setup {
 		focus: pick(r, "", "", "", "announce", "handover", "commit.offsets", "commit.flushed", "commit.ended", "recovery.offsets", "adopt.offsets", "sink.apply"),
 	}
 	s.complete = s.logClock && r.IntN(4) > 0 || r.IntN(8) == 0
+	s.focusOneIn = 8
 	for k := range faultKinds {
 		if r.IntN(2) == 0 {
 			s.kinds = append(s.kinds, k)
