@@ -56,6 +56,7 @@ test: ## Run go vet and all tests on the embedded broker, with the race detector
 	  race=; echo 'make test: no cgo or no C compiler: running WITHOUT the race detector (install gcc to have it)' >&2; \
 	fi; \
 	set -x; STROM_TEST_ON=embedded go test $$race -timeout $(TEST_TIMEOUT) -p $(TEST_PARALLEL) $(TEST_FLAGS) ./...
+	go test -timeout $(TEST_TIMEOUT) $(TEST_FLAGS) ./internal/sim
 
 # The tests that ask for a broker of either kind; without the race detector,
 # which the half on the embedded broker has had already.

@@ -30,7 +30,7 @@ func TestASecondProcessComesAndGoes(t *testing.T) {
 					SessionTimeout: 2 * time.Second, RebalanceTimeout: 4 * time.Second,
 				})
 			}
-			first, stopFirst := context.WithTimeout(t.Context(), time.Minute)
+			first, stopFirst := context.WithTimeout(t.Context(), 2*time.Minute)
 			defer stopFirst()
 			seen := newProgress()
 			ended := make(chan error, 1)
@@ -39,11 +39,17 @@ func TestASecondProcessComesAndGoes(t *testing.T) {
 			third := len(data) / 3
 			for i := range 2 {
 				produceMeters(t, broker.Brokers(), data[i*third:(i+1)*third])
-				second, stopSecond := context.WithTimeout(t.Context(), 3*time.Second)
-				if err := engine(func(kafka.Observation) {}, false).Run(second); err != nil {
-					t.Fatalf("the second process: %v", err)
-				}
+				second, stopSecond := context.WithTimeout(t.Context(), time.Minute)
+				var committed atomic.Int64
+				err := engine(func(o kafka.Observation) {
+					if o.Committed != nil && committed.Add(1) == 5 {
+						stopSecond() // it has had tasks, and epochs with them
+					}
+				}, false).Run(second)
 				stopSecond()
+				if err != nil || committed.Load() == 0 {
+					t.Fatalf("the second process committed %d epochs: %v", committed.Load(), err)
+				}
 				seen.await(t, 10, "after the second process has left")
 			}
 			stopFirst()

@@ -41,14 +41,8 @@ func brokerFaults() []brokerFault {
 			})
 		}},
 		{"leaders-move", moveLeaders},
-		{"endtxn-answers-lost", func(b *Embedded, _ []string) func() int {
-			was := b.wire.lost.Load()
-			b.wire.loses.Store(int64(kmsg.EndTxn))
-			return func() int {
-				b.wire.loses.Store(noKey)
-				return int(b.wire.lost.Load() - was)
-			}
-		}},
+		{"endtxn-lost", func(b *Embedded, _ []string) func() int { return b.wire.lose(&b.wire.stops, kmsg.EndTxn) }},
+		{"endtxn-answers-lost", func(b *Embedded, _ []string) func() int { return b.wire.lose(&b.wire.loses, kmsg.EndTxn) }},
 		{"connections-cut", func(b *Embedded, _ []string) func() int {
 			return again100ms(func(i int) int {
 				if i%3 != 0 {
@@ -194,7 +188,7 @@ func (r *run) disturbed(ctx context.Context) error {
 		return err
 	}
 	if err := r.drain(ctx, []*replica{one, two}); err != nil {
-		return err
+		return fmt.Errorf("%w; %w", err, r.standing(ctx))
 	}
 	return r.check(ctx, before)
 }

@@ -54,6 +54,7 @@ type childSpec struct {
 	UntilEnd bool
 	Session  time.Duration
 	Crash    Trigger // dies there
+	Freeze   bool    // is stopped there instead, and goes on when it is woken
 	Hold     Trigger // waits there
 	Armed    bool    // from the start, not from lineArm on
 	Debug    bool
@@ -185,7 +186,7 @@ func (c *child) at(point string) {
 	}
 	if point == c.spec.Crash.Point && c.atCrash.Add(1) == c.spec.Crash.N {
 		c.say(sayReached, point)
-		c.die()
+		c.stop()
 	}
 	if point == c.spec.Hold.Point && c.atHold.Add(1) == c.spec.Hold.N {
 		c.say(sayHolding, point)
@@ -193,10 +194,15 @@ func (c *child) at(point string) {
 	}
 }
 
-// die ends this process as nothing can catch it.
-func (*child) die() {
-	_ = syscall.Kill(os.Getpid(), syscall.SIGKILL) // it can be sent to oneself
-	select {}                                      // until it arrives
+// stop ends this process, or makes it sleep, as nothing can catch it. (One can
+// always send oneself a signal.)
+func (c *child) stop() {
+	if c.spec.Freeze {
+		_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP)
+		return
+	}
+	_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+	select {} // until it arrives
 }
 
 // hold keeps the caller where it is.

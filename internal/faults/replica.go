@@ -139,6 +139,14 @@ func (r *replica) awaitEnd(ctx context.Context, patience time.Duration) error {
 	return r.await(ctx, "replica "+r.spec.Replica+" has ended", patience, func() bool { return r.ended })
 }
 
+// wake lets a child that was frozen go on.
+func (r *replica) wake() error {
+	if err := r.cmd.Process.Signal(syscall.SIGCONT); err != nil {
+		return fmt.Errorf("wake replica %s: %w; %w", r.spec.Replica, err, r.story())
+	}
+	return nil
+}
+
 // arm makes the child count from now on.
 func (r *replica) arm() error {
 	if _, err := io.WriteString(r.stdin, lineArm+"\n"); err != nil {

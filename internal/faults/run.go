@@ -208,13 +208,9 @@ func (r *run) crashed(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := victim.awaitEnd(ctx, r.harness.patience()); err != nil {
-		return errors.Join(fmt.Errorf("the point %s was not reached for the %d. time", r.c.Point, r.c.N), err)
-	}
-	if err := victim.died(); err != nil {
+	if err := r.awaitReached(ctx, victim); err != nil {
 		return err
 	}
-	r.buryLater(ctx, victim)
 	before, err := r.atCrash(ctx)
 	if err != nil {
 		return fmt.Errorf("after the crash: %w", err)
@@ -223,12 +219,29 @@ func (r *run) crashed(ctx context.Context) error {
 		return err
 	}
 	if err := r.goOn(ctx, victim, beside); err != nil {
-		return fmt.Errorf("going on: %w", err)
+		return fmt.Errorf("going on: %w; %w", err, r.standing(ctx))
 	}
 	return r.check(ctx, before)
 }
 
-// stages are the stages whose tasks two replicas can share.
+// awaitReached waits until the victim has reached its point, and makes sure
+// that it died there where it should.
+func (r *run) awaitReached(ctx context.Context, victim *replica) error {
+	what := fmt.Sprintf("the point %s is reached for the %d. time", r.c.Point, r.c.N)
+	if r.c.Way == Woken {
+		return victim.await(ctx, what, r.harness.patience(), func() bool { return victim.reached != "" })
+	}
+	if err := victim.await(ctx, what, r.harness.patience(), func() bool { return victim.ended }); err != nil {
+		return err
+	}
+	if err := victim.died(); err != nil {
+		return err
+	}
+	r.buryLater(ctx, victim)
+	return nil
+}
+
+// shared is the number of stages whose tasks two replicas can share.
 func (r *run) shared() int {
 	n := 0
 	for _, s := range r.topology.Stages {
@@ -256,11 +269,11 @@ const (
 func (r *run) reach(ctx context.Context) (victim, beside *replica, err error) {
 	s := childSpec{
 		Replica: nameVictim, DataDir: r.emptyDir(), Static: r.c.Static,
-		Crash: Trigger{Point: r.c.Point, N: r.c.N}, Hold: r.c.spec.hold,
+		Crash: Trigger{Point: r.c.Point, N: r.c.N}, Freeze: r.c.Way == Woken, Hold: r.c.spec.hold,
 	}
 	switch r.c.spec.scenario {
 	case running:
-		if r.c.Way != OneOfTwo {
+		if !r.c.beside() {
 			s.Armed = true
 			r.startFeed(ctx)
 			victim, err = r.start(ctx, s)
@@ -312,7 +325,7 @@ func (r *run) takeOver(ctx context.Context, s childSpec) (victim, peer *replica,
 	if r.c.Way == SameReplica {
 		first.Replica, first.DataDir, first.Static = s.Replica, s.DataDir, s.Static
 	}
-	shares := r.c.Way == OneOfTwo
+	shares := r.c.beside()
 	if !shares {
 		// It dies where its store is behind Kafka.
 		first.Crash, first.Armed = Trigger{Point: "commit.ended", N: 2 * preludeEpochs}, true
@@ -394,6 +407,8 @@ func (r *run) goOn(ctx context.Context, victim, beside *replica) error {
 		err = errors.Join(
 			add(childSpec{Replica: nameNext, DataDir: r.emptyDir()}),
 			add(childSpec{Replica: nameLast, DataDir: r.emptyDir()}))
+	case Woken:
+		next, err = []*replica{victim}, r.outlive(ctx, beside, victim)
 	case OneOfTwo:
 	}
 	if err != nil {
@@ -411,6 +426,19 @@ func (r *run) goOn(ctx context.Context, victim, beside *replica) error {
 		return nil
 	}
 	return r.drain(ctx, append(next, beside))
+}
+
+// outliveEpochs is how many barriers pass while a replica sleeps.
+const outliveEpochs = 5
+
+// outlive waits until a replica has gone on without the one that sleeps, and
+// wakes that.
+func (r *run) outlive(ctx context.Context, p, asleep *replica) error {
+	was := r.newestEpoch()
+	if err := p.await(ctx, "the pipeline goes on", r.harness.patience(), func() bool { return p.epoch >= was+outliveEpochs }); err != nil {
+		return err
+	}
+	return asleep.wake()
 }
 
 // drain waits until replicas that do not end by themselves have read

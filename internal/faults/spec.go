@@ -24,10 +24,13 @@ const (
 	TwoReplicas Way = "two-replicas"
 	// OneOfTwo: of two replicas one dies, and the other goes on alone.
 	OneOfTwo Way = "one-of-two"
+	// Woken: of two replicas one is stopped without its knowledge, the other goes
+	// on alone, and then the first one wakes where it was.
+	Woken Way = "woken"
 )
 
 // Ways lists them.
-func Ways() []Way { return []Way{SameReplica, OtherReplica, TwoReplicas, OneOfTwo} }
+func Ways() []Way { return []Way{SameReplica, OtherReplica, TwoReplicas, OneOfTwo, Woken} }
 
 // scenario is what the replica that dies is doing.
 type scenario int
@@ -123,6 +126,9 @@ type Case struct {
 	spec   spec
 }
 
+// beside says that a second replica runs, whatever the point asks for.
+func (c Case) beside() bool { return c.Way == OneOfTwo || c.Way == Woken }
+
 // String is the name of the case: by it `make faults CASE=...` finds it.
 func (c Case) String() string {
 	if c.Fault != "" {
@@ -146,7 +152,7 @@ func Matrix(seed uint64) []Case {
 				c.Workload = [...]string{workloadQuakes, workloadMeters}[(i+j+int(seed%2))%2]
 			}
 			c.N = s.from + rng.Int64N(s.to-s.from+1)
-			if s.scenario == takingOver && way == OneOfTwo {
+			if s.scenario == takingOver && c.beside() {
 				c.N = 1 // it may be given the tasks of one stage only
 			}
 			c.Static = way == SameReplica && rng.IntN(2) == 0
@@ -168,12 +174,15 @@ func caseRand(seed uint64, name string) *rand.Rand {
 	return rand.New(rand.NewPCG(seed, h.Sum64()))
 }
 
-// Select gives the cases whose names begin with a pattern: "commit.ended" is
-// all of its ways, "commit.ended/other-replica" one.
+// Select gives the cases whose names a pattern means: "commit" is the cases of
+// all points of commit, "commit.ended" of one, "commit.ended/other-replica" is
+// one case, and "/woken" is all cases of one way.
 func Select(cases []Case, pattern string) ([]Case, error) {
 	var out []Case
 	for _, c := range cases {
-		if name := c.String(); name == pattern || strings.HasPrefix(name, pattern+"/") || strings.HasPrefix(name, pattern+".") {
+		name := c.String()
+		way := strings.HasPrefix(pattern, "/") && strings.HasSuffix(name, pattern)
+		if way || name == pattern || strings.HasPrefix(name, pattern+"/") || strings.HasPrefix(name, pattern+".") {
 			out = append(out, c)
 		}
 	}

@@ -7,6 +7,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 // wire is what lies between a broker and its clients. It can lose the answers
@@ -14,9 +16,10 @@ import (
 // connections, and take its time. All of its methods may be called from any
 // goroutine.
 type wire struct {
-	lost  atomic.Int64 // answers that were lost
+	lost  atomic.Int64 // requests and answers that were lost
 	slow  atomic.Int64 // nanoseconds before an answer
 	loses atomic.Int64 // key of the requests whose answers are lost, noKey for none
+	stops atomic.Int64 // key of the requests that are lost themselves
 
 	mu    sync.Mutex // guards conns
 	conns map[*wireConn]bool
@@ -27,6 +30,7 @@ const noKey = -1
 func newWire() *wire {
 	w := &wire{conns: map[*wireConn]bool{}}
 	w.loses.Store(noKey)
+	w.stops.Store(noKey)
 	return w
 }
 
@@ -37,6 +41,17 @@ func (w *wire) listen(network, address string) (net.Listener, error) {
 		return nil, err
 	}
 	return &wireListener{Listener: l, wire: w}, nil
+}
+
+// lose loses requests of a kind, or their answers, until end is called, which
+// gives how many.
+func (w *wire) lose(which *atomic.Int64, key kmsg.Key) (end func() int) {
+	was := w.lost.Load()
+	which.Store(int64(key))
+	return func() int {
+		which.Store(noKey)
+		return int(w.lost.Load() - was)
+	}
 }
 
 // cut breaks every connection.
@@ -91,22 +106,29 @@ const (
 // Read implements net.Conn.
 func (c *wireConn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
-	c.parse(p[:n])
+	if c.parse(p[:n]) {
+		c.wire.lost.Add(1)
+		_ = c.Close() // the client must notice
+		return 0, errLost
+	}
 	return n, err
 }
 
-func (c *wireConn) parse(p []byte) {
+// parse follows the requests, and says whether one of them is to be lost.
+func (c *wireConn) parse(p []byte) (lost bool) {
 	for len(p) > 0 {
 		if len(c.head) < headBytes {
 			n := min(headBytes-len(c.head), len(p))
 			c.head = append(c.head, p[:n]...)
 			p = p[n:]
 			if len(c.head) < headBytes {
-				return
+				return lost
 			}
 			c.left = int(binary.BigEndian.Uint32(c.head)) - (headBytes - sizeBytes)
+			key := int16(binary.BigEndian.Uint16(c.head[sizeBytes:]))
+			lost = lost || int64(key) == c.wire.stops.Load()
 			c.mu.Lock()
-			c.asked[int32(binary.BigEndian.Uint32(c.head[8:]))] = int16(binary.BigEndian.Uint16(c.head[sizeBytes:]))
+			c.asked[int32(binary.BigEndian.Uint32(c.head[8:]))] = key
 			c.mu.Unlock()
 		}
 		n := min(c.left, len(p))
@@ -116,9 +138,10 @@ func (c *wireConn) parse(p []byte) {
 			c.head = c.head[:0]
 		}
 	}
+	return lost
 }
 
-var errLost = errors.New("the answer is lost")
+var errLost = errors.New("a request or its answer is lost")
 
 // Write implements net.Conn. An answer is written at once.
 func (c *wireConn) Write(p []byte) (int, error) {

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/forge-platform/strom/internal/race"
 	"github.com/forge-platform/strom/internal/sim"
 )
 
@@ -44,6 +45,7 @@ func options(t *testing.T, seed uint64) sim.Options {
 // network loses and delays, and whose clocks step, publish what a serial run over
 // the same input publishes, exactly once, and end when nothing goes wrong any more.
 func TestSimulation(t *testing.T) {
+	notUnderRace(t)
 	switch {
 	case *oneSeed != 0:
 		report(t, run(t, options(t, *oneSeed)))
@@ -56,6 +58,15 @@ func TestSimulation(t *testing.T) {
 	default:
 		round(t, 1, fixedSeeds, 0)
 		round(t, uint64(time.Now().UnixNano())%1e12, 1<<20, randomTime)
+	}
+}
+
+// notUnderRace skips a test that the race detector makes slow and tells nothing
+// of: a simulation is one goroutine. make test runs it without.
+func notUnderRace(t *testing.T) {
+	t.Helper()
+	if race.Enabled {
+		t.Skip("a simulation is one goroutine: it runs without the race detector")
 	}
 }
 
@@ -161,6 +172,7 @@ func run(t *testing.T, o sim.Options) sim.Result {
 
 // One seed is one execution, also while others run beside it.
 func TestASeedRunsTheSameWayTwice(t *testing.T) {
+	notUnderRace(t)
 	const n = 12
 	var first, second [n]sim.Result
 	var wg sync.WaitGroup
@@ -190,6 +202,7 @@ const seedsForBug = 30
 // Each planted bug turns one of a few seeds red, by an invariant that is meant to
 // find it; without the bug the same seeds are green.
 func TestEveryPlantedBugIsFound(t *testing.T) {
+	notUnderRace(t)
 	for _, b := range sim.Bugs() {
 		t.Run(strings.ReplaceAll(b.String(), " ", "-"), func(t *testing.T) {
 			t.Parallel()
@@ -214,6 +227,7 @@ func TestEveryPlantedBugIsFound(t *testing.T) {
 // A round of seeds meets everything that the simulator is there to meet. What
 // does not come does not count as checked.
 func TestARoundMeetsEverything(t *testing.T) {
+	notUnderRace(t)
 	met := map[string]int{}
 	var mu sync.Mutex // guards met
 	var wg sync.WaitGroup

@@ -238,3 +238,44 @@ func TestADatabaseThatIsAwayIsWaitedForUntilTheContextEnds(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+// A process that is stopped in the middle of a transaction does not keep the
+// others from its partitions for ever, and goes on when it wakes.
+func TestAWriterThatSleepsInATransactionHoldsUpNobodyForLong(t *testing.T) {
+	url := pgtest.New(t)
+	l := newLog("")
+	asleep, wake := make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	o := quick()
+	o.At = func(point string) {
+		if point == "db.half" {
+			once.Do(func() {
+				close(asleep)
+				<-wake
+			})
+		}
+	}
+	sleeper, err := Open(t.Context(), connection(url), l.p, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(sleeper.Close)
+	other := openPostgres(t, url, l.p)
+	l.put("a0", 1, prop("status", "placed"))
+	l.end()
+	chunks := l.all()
+	slept := make(chan error, 1)
+	go func() { slept <- sleeper.Apply(t.Context(), chunks) }()
+	<-asleep
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if err := other.Apply(ctx, chunks); err != nil {
+		t.Errorf("the other one: %v", err)
+	}
+	close(wake)
+	// It finds that somebody else has written.
+	var fenced *FencedError
+	if err := <-slept; !errors.As(err, &fenced) {
+		t.Errorf("the one that slept: %v, want that it is fenced", err)
+	}
+}

@@ -46,6 +46,12 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
+// idleInTransaction is how long the server waits for the next statement of a
+// transaction. An Apply sends one after the other; a process that was stopped in
+// the middle of one (a paused machine, a network that is gone) holds the locks of
+// its partitions, and nobody else could write there before it wakes.
+const idleInTransaction = "'10s'"
+
 // Postgres is the ontology in PostgreSQL 15 or later.
 type Postgres struct {
 	pipeline Pipeline
@@ -99,7 +105,8 @@ func Open(ctx context.Context, conn mapping.Ontology, p Pipeline, o Options) (*P
 	}
 	hot.setup = append(hot.setup,
 		"SET plan_cache_mode = force_generic_plan", "SET jit = off", "SET enable_seqscan = off",
-		"SET enable_hashjoin = off", "SET enable_mergejoin = off", "SET enable_bitmapscan = off")
+		"SET enable_hashjoin = off", "SET enable_mergejoin = off", "SET enable_bitmapscan = off",
+		"SET idle_in_transaction_session_timeout = "+idleInTransaction)
 	hot.statements = statements()
 	if o.At != nil {
 		hot.config.DialFunc = watchCommits(hot.config.DialFunc, o.At)

@@ -35,8 +35,9 @@ func (r Retry) withDefaults() Retry {
 
 // passing says whether an error is of the infrastructure, so that the same
 // call may succeed later: SQLSTATE classes 08 (connection), 53 (resources), 57
-// (intervention), 58 (system), the conflicts 40001 and 40P01, and a connection
-// that broke or could not be made.
+// (intervention), 58 (system), the conflicts 40001 and 40P01, 25P03 (the
+// transaction was idle for too long), and a connection that broke or could not
+// be made.
 func passing(err error) bool {
 	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
 		if len(pg.Code) != 5 {
@@ -46,7 +47,7 @@ func passing(err error) bool {
 		case "08", "53", "57", "58":
 			return true
 		}
-		return pg.Code == "40001" || pg.Code == "40P01"
+		return pg.Code == "40001" || pg.Code == "40P01" || pg.Code == "25P03"
 	}
 	var netErr net.Error
 	return errors.As(err, &netErr) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
