@@ -222,6 +222,40 @@ func TestARestartDoesNotMakeAPartitionIdle(t *testing.T) {
 	}
 }
 
+// Timestamps go up and down within a partition. How long it has been quiet
+// depends on the records alone, not on the slabs in which they were fetched.
+func TestIdlenessDoesNotDependOnSlabs(t *testing.T) {
+	stage := processors.NewTopology(parsePlan(t, idleSensors), 1).Stages[0]
+	stamps := []int64{1_700_003_600, 1_700_000_000} // an hour apart, the later one first
+	var records []processors.Record
+	for i, at := range stamps {
+		r := reading{sensor: "a", at: 1_700_000_000, stamp: at}.record().Record
+		r.Offset = event.Offset(i)
+		records = append(records, r)
+	}
+	idle := func(slabs ...[]processors.Record) bool {
+		runner := idleRunner(t, stage, processors.RunnerConfig{Stage: stage, Offsets: []event.Offset{0}, Log: true})
+		for _, records := range slabs {
+			last := records[len(records)-1].Offset + 1
+			runner.Push(&processors.Slab{Records: records, Next: last, AtEnd: last == 2}, processors.Clock{})
+		}
+		if err := runner.Announce(processors.Barrier{Epoch: 1, Recorded: 1_700_003_640_000_000}); err != nil {
+			t.Fatal(err)
+		}
+		reached, err := runner.Advance(processors.Clock{ByRecord: true})
+		if err != nil || reached == nil {
+			t.Fatal(reached, err)
+		}
+		if want := event.EventTime(1_700_003_600_000_000); reached.LastStamp != want {
+			t.Errorf("the greatest timestamp is %s, want %s", reached.LastStamp, want)
+		}
+		return reached.Idle
+	}
+	if one, two := idle(records), idle(records[:1], records[1:]); one || two {
+		t.Errorf("40 s after its newest record the partition is idle: %v in one slab, %v in two; idle_after is 1 h", one, two)
+	}
+}
+
 func idleRunner(t *testing.T, stage *processors.Stage, c processors.RunnerConfig) *processors.Runner {
 	t.Helper()
 	task, err := processors.NewTask(processors.TaskConfig{Stage: stage, Partitions: 1, State: state.NewMemory(), Progress: stateAt(c.Epoch)})
