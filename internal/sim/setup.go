@@ -30,6 +30,8 @@ type setup struct {
 	scale  span
 	zone   bool
 	berlin *time.Location
+	// horizon of identities; 0: longer than any run.
+	horizon oracle.Micros
 	// aggregates are those of the mapping, as the oracle needs them.
 	aggregates []aggregate
 	// inputSeed is where the input comes from.
@@ -123,6 +125,11 @@ func drawMapping(r *rand.Rand, s *setup) (string, map[string]int32) {
 	} else {
 		fmt.Fprintf(&b, "epoch: {clock: wall, interval: %s}\n", pick(r, "200ms", "500ms", "1s"))
 	}
+	horizon := "1000d"
+	if r.IntN(3) == 0 {
+		n := pick(r, int64(8), 24)
+		horizon, s.horizon = s.unit(n), oracle.Micros(n*int64(s.scale))
+	}
 	b.WriteString("streams:\n")
 	names := []string{"readings"}
 	if r.IntN(3) == 0 {
@@ -136,7 +143,7 @@ func drawMapping(r *rand.Rand, s *setup) (string, map[string]int32) {
 		if byKey[name] {
 			b.WriteString("    partitioned_by: key\n")
 		}
-		b.WriteString("    identity: {event_id: id, horizon: 1000d}\n    event_time: {field: at, format: us, max_ahead: 7d}\n")
+		b.WriteString("    identity: {event_id: id, horizon: " + horizon + "}\n    event_time: {field: at, format: us, max_ahead: 7d}\n")
 		fmt.Fprintf(&b, "    watermark: {out_of_orderness: %s, idle_after: %s}\n    allowed_lateness: %s\n",
 			s.unit(pick(r, int64(0), 2)), pick(r, "0s", "2s", "10s"), s.unit(pick(r, int64(0), 5, 20)))
 	}
@@ -157,7 +164,7 @@ func drawObjects(r *rand.Rand, s *setup, b *strings.Builder, stream string, i in
 		if byRoom {
 			id = "room"
 		}
-		fmt.Fprintf(b, "      %s: {from: %s, id: %s, window: %s, values: {n: count(), total: sum(v), least: min(v), most: max(v)}}\n",
+		fmt.Fprintf(b, "      %s: {from: %s, id: %s, window: %s, values: {n: count(), total: sum(v), least: min(v), most: max(v), mean: avg(v)}}\n",
 			name, stream, id, window)
 		s.aggregates = append(s.aggregates, aggregate{stream, object, name, byRoom, w})
 	}
