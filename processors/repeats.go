@@ -27,12 +27,19 @@ type repeats struct {
 	// recent holds the ids of the two epochs handed over last. In the store
 	// they can be found only when their block has been unpacked there, and an
 	// epoch may be announced, filled and handed over before that; the one
-	// after it cannot.
-	recent  [2]map[string]uint64
+	// after it cannot. They are forgotten with their bucket, as in the store: a
+	// restart must make no difference.
+	recent  [2]recentIDs
 	scratch []byte
 	// filled tells which buckets may hold ids, as far as that is known: most
 	// pipelines have run for less than their horizon.
 	filled map[int64]bool
+}
+
+// recentIDs are the ids of one epoch, with the bucket that they belong to.
+type recentIDs struct {
+	bucket int64
+	ids    map[string]uint64
 }
 
 func newRepeats(r state.Reader, horizon int64) *repeats {
@@ -54,12 +61,12 @@ func (r *repeats) seen(id string) (content uint64, ok bool, err error) {
 	if h, ok := r.fresh[id]; ok {
 		return h, true, nil
 	}
-	for _, ids := range r.recent {
-		if h, ok := ids[id]; ok {
+	newest := r.bucket(r.now)
+	for i := range r.recent {
+		if h, ok := r.recent[i].ids[id]; ok && r.recent[i].bucket >= newest-bucketsPerHorizon {
 			return h, true, nil
 		}
 	}
-	newest := r.bucket(r.now)
 	for b := newest; b >= newest-bucketsPerHorizon; b-- {
 		if filled, err := r.mayHold(b); err != nil || !filled {
 			if err != nil {
@@ -123,7 +130,8 @@ func (r *repeats) barrier(b *Barrier) (changes []state.Change, expired []state.R
 			state.IDBlockRange(oldest-1))
 	}
 	maps.DeleteFunc(r.filled, func(bucket int64, _ bool) bool { return bucket < oldest })
-	r.recent[1], r.recent[0], r.fresh, r.order = r.recent[0], r.fresh, map[string]uint64{}, nil
+	r.recent[1], r.recent[0] = r.recent[0], recentIDs{bucket: r.bucket(b.Recorded), ids: r.fresh}
+	r.fresh, r.order = map[string]uint64{}, nil
 	r.bytes = 0
 	r.now = b.Recorded
 	return changes, expired

@@ -106,7 +106,7 @@ type Runner struct {
 	epoch     event.Epoch
 	lastSeen  event.RecordedTime // wall clock at the last record
 	confirmed event.RecordedTime // wall clock when atEnd was last known to be so
-	lastStamp event.EventTime    // timestamp of the last record
+	lastStamp event.EventTime    // greatest timestamp of a record read
 	fed       bool               // the task has taken records since the last barrier
 }
 
@@ -359,9 +359,10 @@ func (r *Runner) give(input, n int, now Clock) (bool, error) {
 		}
 		if took > 0 {
 			r.fed = true
-			last := &q.records[took-1]
-			r.position[input] = last.Offset + 1
-			r.lastStamp = max(r.lastStamp, last.Timestamp)
+			r.position[input] = q.records[took-1].Offset + 1
+			for i := range q.records[:took] {
+				r.lastStamp = max(r.lastStamp, q.records[i].Timestamp)
+			}
 		}
 		q.records = q.records[took:]
 	}

@@ -1,6 +1,7 @@
 package processors_test
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"testing"
@@ -222,6 +223,40 @@ func TestARestartDoesNotMakeAPartitionIdle(t *testing.T) {
 	}
 }
 
+// Timestamps go up and down within a partition. How long it has been quiet
+// depends on the records alone, not on the slabs in which they were fetched.
+func TestIdlenessDoesNotDependOnSlabs(t *testing.T) {
+	stage := processors.NewTopology(parsePlan(t, idleSensors), 1).Stages[0]
+	stamps := []int64{1_700_003_600, 1_700_000_000} // an hour apart, the later one first
+	var records []processors.Record
+	for i, at := range stamps {
+		r := reading{sensor: "a", at: 1_700_000_000, stamp: at}.record().Record
+		r.Offset = event.Offset(i)
+		records = append(records, r)
+	}
+	idle := func(slabs ...[]processors.Record) bool {
+		runner := idleRunner(t, stage, processors.RunnerConfig{Stage: stage, Offsets: []event.Offset{0}, Log: true})
+		for _, records := range slabs {
+			last := records[len(records)-1].Offset + 1
+			runner.Push(&processors.Slab{Records: records, Next: last, AtEnd: last == 2}, processors.Clock{})
+		}
+		if err := runner.Announce(processors.Barrier{Epoch: 1, Recorded: 1_700_003_640_000_000}); err != nil {
+			t.Fatal(err)
+		}
+		reached, err := runner.Advance(processors.Clock{ByRecord: true})
+		if err != nil || reached == nil {
+			t.Fatal(reached, err)
+		}
+		if want := event.EventTime(1_700_003_600_000_000); reached.LastStamp != want {
+			t.Errorf("the greatest timestamp is %s, want %s", reached.LastStamp, want)
+		}
+		return reached.Idle
+	}
+	if one, two := idle(records), idle(records[:1], records[1:]); one || two {
+		t.Errorf("40 s after its newest record the partition is idle: %v in one slab, %v in two; idle_after is 1 h", one, two)
+	}
+}
+
 func idleRunner(t *testing.T, stage *processors.Stage, c processors.RunnerConfig) *processors.Runner {
 	t.Helper()
 	task, err := processors.NewTask(processors.TaskConfig{Stage: stage, Partitions: 1, State: state.NewMemory(), Progress: stateAt(c.Epoch)})
@@ -275,4 +310,68 @@ func TestAnIdIsKnownWhileItsEpochIsAppliedSlowly(t *testing.T) {
 	if h.Counters.Events != 2 || h.Counters.Repeats != 1 {
 		t.Errorf("%d events and %d repeats, want 2 and 1", h.Counters.Events, h.Counters.Repeats)
 	}
+}
+
+// Recorded time may leap over a whole horizon from one barrier to the next. An
+// id is forgotten then, whether its task has been restarted meanwhile or not.
+func TestAnIdIsForgottenAlikeWithAndWithoutARestart(t *testing.T) {
+	plan := parsePlan(t, orders)
+	stage := processors.NewTopology(plan, 1).Stages[0]
+	horizon := event.RecordedTime(stage.Stream.Identity.Horizon)
+	counted := func(restart bool) processors.Counters {
+		store, progress := state.NewMemory(), state.InitialProgress()
+		var view *state.View
+		restarted := func() processors.Task {
+			view = state.NewView(store)
+			task, err := processors.NewTask(processors.TaskConfig{Stage: stage, Partitions: 1, State: view, Progress: progress})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return task
+		}
+		task := restarted()
+		var h *processors.HandOver
+		for n := range 2 {
+			r := value(`{"id":"a","at":"2026-01-01T10:00:00Z","total":1}`, "2026-01-01T10:00:00Z").Record
+			r.Offset = event.Offset(n)
+			if took, err := task.Feed(0, []processors.Record{r}, processors.Clock{ByRecord: true}); took != 1 || err != nil {
+				t.Fatal(took, err)
+			}
+			b := processors.Barrier{Epoch: event.Epoch(n + 1), Recorded: 1_000_000}
+			h = commitTask(t, task, view, b)
+			// Nothing comes for two horizons.
+			b = processors.Barrier{Epoch: event.Epoch(n + 2), Recorded: 1_000_000 + 2*horizon}
+			if n == 0 {
+				h = commitTask(t, task, view, b)
+			}
+			if restart && n == 0 {
+				raw, err := json.Marshal(h.Counters)
+				if err != nil {
+					t.Fatal(err)
+				}
+				progress.Epoch, progress.Recorded, progress.Counters = 2, b.Recorded, raw
+				task = restarted()
+			}
+		}
+		return h.Counters
+	}
+	with, without := counted(true), counted(false)
+	if with != without || without.Events != 2 {
+		t.Errorf("with a restart %+v, without %+v; two horizons lie between the two, so both count", with, without)
+	}
+}
+
+// commitTask lets a task reach a barrier, and writes what it hands over.
+func commitTask(t *testing.T, task processors.Task, view *state.View, b processors.Barrier) *processors.HandOver {
+	t.Helper()
+	h, err := task.Barrier(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	view.Begin(h.Layer)
+	if err := view.Store().Apply(&state.Batch{Changes: h.Layer.Changes(), Expired: h.Expired, Position: event.OffsetNone}); err != nil {
+		t.Fatal(err)
+	}
+	view.Applied()
+	return h
 }

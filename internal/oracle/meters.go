@@ -191,9 +191,10 @@ func decides(levels []level, i int) level {
 
 // quotient divides as an average does: rounded half to even at 20 significant
 // digits.
-func quotient(a, b int64) string {
+func quotient(a, b int64) string { return rounded(new(big.Rat).SetFrac64(a, b)) }
+
+func rounded(q *big.Rat) string {
 	const digits = 20
-	q := new(big.Rat).SetFrac64(a, b)
 	if q.Sign() == 0 {
 		return "0"
 	}
@@ -211,7 +212,7 @@ func quotient(a, b int64) string {
 	}
 	decimals := digits - 1 - place
 	scale := new(big.Rat).SetInt(new(big.Int).Exp(big.NewInt(10), big.NewInt(int64(max(decimals, 0))), nil))
-	scaled := new(big.Rat).Mul(q, scale) // b is small: decimals are never negative
+	scaled := new(big.Rat).Mul(q, scale) // the numbers are small: decimals are never negative
 	whole, rest := new(big.Int).QuoRem(scaled.Num(), scaled.Denom(), new(big.Int))
 	twice := new(big.Int).Mul(rest.Abs(rest), big.NewInt(2))
 	if c := twice.Cmp(scaled.Denom()); c > 0 || c == 0 && whole.Bit(0) == 1 {

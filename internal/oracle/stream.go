@@ -1,6 +1,10 @@
 package oracle
 
-import "time"
+import (
+	"math/big"
+	"slices"
+	"time"
+)
 
 // Arrival is one record of a partition, as far as it decides what becomes of it.
 type Arrival struct {
@@ -12,6 +16,10 @@ type Arrival struct {
 	// Refused: the record is refused for what it says, once it is known that no
 	// event has its identity.
 	Refused bool
+	// Epoch is the one that the record falls in, Recorded its R, and Before that
+	// of the epoch before. Only a horizon asks for them.
+	Epoch            Epoch
+	Before, Recorded Micros
 }
 
 // Fate is what becomes of a record.
@@ -25,23 +33,28 @@ const (
 	Rejected             // it is none
 )
 
-// Fates says what becomes of the records of one partition, in log order, where
-// identities are never forgotten. A record that is refused gives its identity
-// to nobody.
-func Fates(arrivals []Arrival) []Fate {
+// Fates says what becomes of the records of one partition, in log order. A
+// record that is refused gives its identity to nobody.
+//
+// Identities are forgotten behind a horizon of recorded time; 0 is none. Time is
+// cut into eighths of it, from 1970 on. An identity belongs to the eighth that
+// the R of its epoch lies in, and it is known to the records of an epoch as long
+// as no more than eight lie between there and the R before; within an epoch it
+// is known at once.
+func Fates(arrivals []Arrival, horizon Micros) []Fate {
 	out := make([]Fate, len(arrivals))
 	for i, a := range arrivals {
-		out[i] = fateOf(a, arrivals[:i], out[:i])
+		out[i] = fateOf(a, arrivals[:i], out[:i], horizon)
 	}
 	return out
 }
 
-func fateOf(a Arrival, before []Arrival, fates []Fate) Fate {
+func fateOf(a Arrival, before []Arrival, fates []Fate, horizon Micros) Fate {
 	if a.Unreadable {
 		return Rejected
 	}
-	for j, b := range before {
-		if fates[j] == Counted && b.ID == a.ID {
+	for j, b := range slices.Backward(before) {
+		if fates[j] == Counted && b.ID == a.ID && known(b, a, horizon) {
 			if b.Content == a.Content {
 				return Repeat
 			}
@@ -52,6 +65,15 @@ func fateOf(a Arrival, before []Arrival, fates []Fate) Fate {
 		return Rejected
 	}
 	return Counted
+}
+
+func known(b, a Arrival, horizon Micros) bool {
+	if horizon == 0 || a.Epoch == b.Epoch {
+		return true
+	}
+	const parts = 8
+	eighth := max(1, horizon/parts)
+	return (a.Before.floorTo(eighth)-b.Recorded.floorTo(eighth))/eighth <= parts
 }
 
 // Windows says how time is cut: into pieces of one size, into the days of a
@@ -101,6 +123,7 @@ type Pane struct {
 // decimals, "" where no sample has a number.
 type Sums struct {
 	Count         int
+	Numbers       int // samples that have one
 	Sum, Min, Max string
 }
 
@@ -123,7 +146,21 @@ func FoldSamples(samples []Sample, w Windows) (map[Pane]Sums, error) {
 	return out, nil
 }
 
+// Mean is the sum divided by how many numbers there are: rounded half to even at
+// 20 significant digits; "" of none. Its error is a sum that is no number.
+func (s Sums) Mean() (string, error) {
+	if s.Numbers == 0 {
+		return "", nil
+	}
+	sum, err := parseMagnitude(s.Sum)
+	if err != nil {
+		return "", err
+	}
+	return rounded(sum.value.Quo(sum.value, big.NewRat(int64(s.Numbers), 1))), nil
+}
+
 func (s Sums) with(number string) (Sums, error) {
+	s.Numbers++
 	n, err := parseMagnitude(number)
 	if err != nil {
 		return s, err

@@ -16,8 +16,26 @@ func TestFates(t *testing.T) {
 		{Unreadable: true},
 		{Unreadable: true},
 		{ID: "b", Content: "4"},
-	})
+	}, 0)
 	want := []Fate{Rejected, Counted, Counted, Repeat, Conflict, Rejected, Rejected, Conflict}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
+func TestAnIdentityIsForgottenBehindTheHorizon(t *testing.T) {
+	at := func(n Epoch, before, recorded Micros) Arrival {
+		return Arrival{ID: "a", Content: "1", Epoch: n, Before: before, Recorded: recorded}
+	}
+	got := Fates([]Arrival{
+		at(1, 0, 85),
+		at(1, 0, 85),
+		at(2, 85, 169),  // first recorded in the eighth from 80 on
+		at(3, 169, 171), // it is the eighth after that
+		at(4, 171, 500), // the ninth: forgotten, and counted again
+		at(5, 500, 505), // and known again
+	}, 80)
+	want := []Fate{Counted, Repeat, Repeat, Repeat, Counted, Repeat}
 	if !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
@@ -63,8 +81,8 @@ func TestFoldSamples(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := map[Pane]Sums{
-		{"a", Window{0, 10}}:  {3, "6.5", "1.5", "5"},
-		{"a", Window{10, 20}}: {2, "99.75", "-0.25", "100"},
+		{"a", Window{0, 10}}:  {3, 2, "6.5", "1.5", "5"},
+		{"a", Window{10, 20}}: {2, 2, "99.75", "-0.25", "100"},
 		{"b", Window{0, 10}}:  {Count: 1},
 	}
 	if len(got) != len(want) {

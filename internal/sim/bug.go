@@ -51,6 +51,8 @@ const (
 	// NoNewEpoch keeps the producer's epoch where a request of the transaction
 	// before may be on its way still, and the broker does not raise it.
 	NoNewEpoch
+	// AgeForgotten lets a store catch up that may have missed tombstones.
+	AgeForgotten
 	bugs
 )
 
@@ -63,19 +65,22 @@ type trait struct {
 	provoke func(s *setup)
 }
 
+// replicas lets several machines crash and pause.
+func replicas(s *setup) {
+	s.replicas, s.net.stall, s.every, s.faulty = max(2, s.replicas), 10, 3*second, 60*second
+	s.kinds, s.atPoints, s.kills = []fault{faultPause, faultCrash, faultFence}, 10, 6
+}
+
+// stale lets machines be taken for dead while they are at a point.
+func stale(point string, noFencing bool) func(s *setup) {
+	return func(s *setup) {
+		s.replicas, s.complete, s.duration, s.records, s.faulty = 3, false, 150*second, 80, 200*second
+		s.kinds, s.every, s.kills, s.focus, s.noFencing = []fault{faultClock}, 10*second, 0, point, noFencing
+		s.net.slow = 300 // so that who wakes does not always hear of it first
+	}
+}
+
 func (b Bug) trait() trait {
-	replicas := func(s *setup) {
-		s.replicas, s.net.stall, s.every, s.faulty = max(2, s.replicas), 10, 3*second, 60*second
-		s.kinds, s.atPoints, s.kills = []fault{faultPause, faultCrash, faultFence}, 10, 6
-	}
-	// stale lets machines be taken for dead while they are at a point.
-	stale := func(point string, noFencing bool) func(s *setup) {
-		return func(s *setup) {
-			s.replicas, s.complete, s.duration, s.records, s.faulty = 3, false, 150*second, 80, 200*second
-			s.kinds, s.every, s.kills, s.focus, s.noFencing = []fault{faultClock}, 10*second, 0, point, noFencing
-			s.net.slow = 300 // so that who wakes does not always hear of it first
-		}
-	}
 	switch b {
 	case OffsetsEarly:
 		return trait{"offsets early", []Invariant{OffsetsAtBarrier}, nil}
@@ -100,10 +105,19 @@ func (b Bug) trait() trait {
 		return trait{"unknown is abort", []Invariant{EpochsOnce}, func(s *setup) { s.net.lost, s.faulty, s.kinds = 200, 100*second, []fault{faultClock} }}
 	case FencedIsAbort:
 		return trait{"fenced is abort", []Invariant{EpochsOnce}, func(s *setup) {
-			s.net.lost, s.faulty, s.kinds, s.fenceEnds, s.noFencing = 150, 100*second, []fault{faultClock}, true, false
+			s.net.lost, s.faulty, s.kinds, s.fenceEnds, s.noFencing = 150, 200*second, []fault{faultClock}, true, false
+			s.complete, s.duration = false, 150*second
 		}}
 	case ReuseRecorded:
 		return trait{"recorded time reused", []Invariant{RecordedIncreases}, replicas}
+	default:
+		return b.rareTrait()
+	}
+}
+
+// rareTrait is trait for those bugs that show only with several replicas.
+func (b Bug) rareTrait() trait {
+	switch b {
 	case NoGenerationCheck:
 		return trait{"no generation check", []Invariant{EpochsOnce, OffsetsAtBarrier, NoRefusal, StateIsChangelog}, stale("handover", true)}
 	case HighWatermarkEarly:
@@ -114,17 +128,22 @@ func (b Bug) trait() trait {
 		return trait{"no InitProducerId", []Invariant{EpochsCount}, stale("announce", false)}
 	case NoNewEpoch:
 		return trait{"no new epoch", []Invariant{OffsetsAtBarrier, AcksAreTrue, MarkersAreTrue}, func(s *setup) {
-			s.raiseEpochs, s.net.stall, s.net.slow = false, 100, 5
-			s.complete, s.duration, s.faulty, s.records, s.kinds, s.every = false, 150*second, 200*second, 100, []fault{faultClock}, 20*second
+			s.raiseEpochs, s.net.late, s.net.slow = false, 30, 300
+			s.complete, s.duration, s.faulty, s.records, s.kinds, s.every = false, 100*second, 100*second, 100, []fault{faultClock}, 20*second
+		}}
+	case AgeForgotten:
+		return trait{"age forgotten", []Invariant{StateIsChangelog}, func(s *setup) {
+			s.replicas, s.complete, s.duration, s.faulty, s.records, s.tombstones = 2, false, 150*second, 200*second, 100, 20*second
+			s.net, s.kinds, s.every, s.atPoints, s.focus = netProfile{}, []fault{faultPause}, 12*second, 0, ""
 		}}
 	case SeenForgotten:
 		return trait{"markers seen are forgotten", []Invariant{NoRefusal, Liveness}, func(s *setup) {
 			replicas(s)
 			s.sinkChunk = 2
 		}}
-	case NoBug, bugs:
+	default:
+		return trait{name: "none"}
 	}
-	return trait{name: "none"}
 }
 
 // String names the bug.

@@ -21,7 +21,7 @@ func (s *simulation) compareWithCalm(o Options) {
 	}
 	got, want := s.published(), calm.published()
 	if got != want {
-		s.world.fail(ByteEqual, "%s", firstDifference(got, want))
+		s.world.fail(ByteEqual, "%q", firstDifference(got, want))
 	}
 }
 

@@ -204,7 +204,7 @@ func (s *session) apply(h *handed, c *commit) error {
 	}
 	if err := t.store.Apply(&state.Batch{
 		Changes: append(slices.Clone(h.reached.Layer.Changes()), state.Change{Key: []byte{state.KeyProgress}, Value: progress}),
-		Expired: h.reached.Expired, Position: c.position(t),
+		Expired: h.reached.Expired, Position: c.position(t), Mark: mark(c.began),
 	}); err != nil {
 		return err
 	}
@@ -221,6 +221,7 @@ type commit struct {
 	session *session
 	p       *process
 	goOn    func() error
+	began   event.RecordedTime
 	// batches hold the records by partition, in the order of the first.
 	batches []*batch
 	// progress tells where a task's progress record stands.
@@ -240,7 +241,7 @@ type progressPlace struct {
 }
 
 func (s *session) newCommit(p *process, goOn func() error) *commit {
-	return &commit{session: s, p: p, goOn: goOn, progress: map[*task]progressPlace{}}
+	return &commit{session: s, p: p, goOn: goOn, began: s.engine.replica.wall(), progress: map[*task]progressPlace{}}
 }
 
 // offsets commits, for every input of the member, exactly the offset at its
@@ -460,7 +461,11 @@ func (c *commit) end() error {
 	if err := c.flush(); err != nil {
 		return c.abort(err)
 	}
-	if err := c.p.reach("commit.flushed"); err != nil {
+	phase := "adopt"
+	if s.adopted {
+		phase = "commit"
+	}
+	if err := c.p.reach(phase + ".flushed"); err != nil {
 		return err
 	}
 	if s.engine.sim.bug == ApplyEarly {

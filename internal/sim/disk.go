@@ -44,27 +44,18 @@ func (d *disk) dir(t processors.TaskID) string {
 	return fmt.Sprintf("state/%s/%s", t.Stage, t.Partition)
 }
 
-// open opens the store of a task, and begins anew where it is damaged.
-func (d *disk) open(t processors.TaskID, pipeline string) (st *store, damaged bool, err error) {
+// open opens the store of a task.
+func (d *disk) open(t processors.TaskID, pipeline string) (st *store, err error) {
 	if st := d.stores[t]; st != nil {
-		return st, false, nil
+		return st, nil
 	}
 	id := state.Identity{Pipeline: pipeline, Generation: 1, Stage: t.Stage, Partition: t.Partition, Cluster: "sim"}
 	st = &store{logs: &logFS{FS: d.fs}}
-	o := state.PebbleOptions{FS: st.logs, Cache: d.cache}
-	st.Pebble, err = state.OpenPebble(d.dir(t), id, o)
-	if errors.Is(err, state.ErrDamaged) {
-		damaged = true
-		if err := d.remove(t); err != nil {
-			return nil, true, err
-		}
-		st.Pebble, err = state.OpenPebble(d.dir(t), id, o)
-	}
-	if err != nil {
-		return nil, damaged, err
+	if st.Pebble, err = state.OpenPebble(d.dir(t), id, state.PebbleOptions{FS: st.logs, Cache: d.cache}); err != nil {
+		return nil, err
 	}
 	d.stores[t] = st
-	return st, damaged, nil
+	return st, nil
 }
 
 func (d *disk) remove(t processors.TaskID) error { return d.fs.RemoveAll(d.dir(t)) }
@@ -106,9 +97,9 @@ func (d *disk) sync(t processors.TaskID) error {
 	}
 	err := st.Sync()
 	for _, dir := range []string{"", "state", d.fs.PathDir(d.dir(t)), d.dir(t)} {
-		f, open := d.fs.OpenDir(dir)
-		if err := errors.Join(err, open); err != nil {
-			return err
+		f, failed := d.fs.OpenDir(dir)
+		if failed != nil {
+			return errors.Join(err, failed)
 		}
 		err = errors.Join(err, f.Sync(), f.Close())
 	}

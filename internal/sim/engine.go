@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/forge-platform/strom/event"
 	"github.com/forge-platform/strom/internal/sim/broker"
@@ -29,7 +30,8 @@ func passing(err error) bool {
 	return reset || errors.Is(err, errNoReply) || errors.Is(err, errRejoin) || errors.Is(err, errLost) || errors.Is(err, errStopping) ||
 		errors.Is(err, errKilled) || errors.Is(err, broker.ErrFenced) || errors.Is(err, broker.ErrInvalidEpoch) ||
 		errors.Is(err, broker.ErrUnknownMember) || errors.Is(err, broker.ErrIllegalGeneration) || errors.Is(err, broker.ErrRebalancing) ||
-		errors.Is(err, broker.ErrConcurrent) || errors.Is(err, broker.ErrOutOfRange)
+		errors.Is(err, broker.ErrConcurrent) || errors.Is(err, broker.ErrOutOfRange) || errors.Is(err, broker.ErrInvalidState) ||
+		errors.Is(err, broker.ErrOutOfOrder)
 }
 
 // engine is one process of a replica: what kafka.Engine does, step by step, with
@@ -39,7 +41,9 @@ type engine struct {
 	replica *replica
 	// ends are the offsets at which the input ends for a run until the end,
 	// nil for others.
-	ends  map[processors.TaskID]event.Offset
+	ends map[processors.TaskID]event.Offset
+	// begun is the newest barrier that the log held when the process started.
+	begun event.Epoch
 	hub   hub
 	asks  readBacks
 	parts []*process
@@ -72,6 +76,14 @@ func (e *engine) goOn() error {
 	return nil
 }
 
+// epochTarget is how long an epoch should be at most under full load.
+func (s *simulation) epochTarget() int64 {
+	if s.logClock() {
+		return 0
+	}
+	return max(5*s.topology.Plan.Epoch.Interval, time.Second).Microseconds()
+}
+
 // clock is what tasks may know of time.
 func (e *engine) clock() processors.Clock {
 	return processors.Clock{ByRecord: e.sim.logClock(), Now: e.replica.wall()}
@@ -90,6 +102,11 @@ func (e *engine) run(p *process) error {
 	log, err := e.openControlLog(p, e.goOn, false)
 	if err != nil {
 		return err
+	}
+	for _, r := range log.pending {
+		if r.announcement != nil {
+			e.begun = r.announcement.Epoch
+		}
 	}
 	e.part("control", func(p *process) error { return e.follow(p, log) })
 	e.part("coordinator", e.coordinate)

@@ -68,7 +68,7 @@ func (f *faults) at(p *process, point string) {
 	}
 	r := p.host
 	alone := !slices.ContainsFunc(s.replicas, func(x *replica) bool { return x.paused || x.cut })
-	if point == s.setup.focus && alone && s.world.chance(1, 8) {
+	if point == s.setup.focus && alone && s.world.chance(1, max(1, s.setup.focusOneIn)) {
 		d := 8*second + s.world.upTo(25*second)
 		if s.world.chance(1, 2) {
 			f.cut(r, d)
@@ -78,7 +78,7 @@ func (f *faults) at(p *process, point string) {
 		s.world.after(0, "", func() { r.pause(d) })
 		return
 	}
-	if s.setup.fenceEnds && point == "commit.flushed" && s.world.chance(1, 8) {
+	if s.setup.fenceEnds && point == "commit.flushed" && s.world.chance(1, 3) {
 		f.fenceSoon(p)
 	}
 	if !s.world.chance(s.setup.atPoints, 1000) {

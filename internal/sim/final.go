@@ -3,6 +3,7 @@ package sim
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -66,14 +67,29 @@ func (s *simulation) readPartition(st *mapping.Stream, n event.Partition, record
 		all[i] = s.read(&records[i])
 		all[i].place = event.Place{Topic: st.Topic, Partition: n, Offset: records[i].Offset, Timestamp: records[i].Timestamp}
 		arrivals[i] = all[i].arrival
+		s.checks.date(&arrivals[i], processors.TaskID{Stage: "ingest." + st.Name, Partition: n}, records[i].Offset)
 	}
-	for i, f := range oracle.Fates(arrivals) {
+	for i, f := range oracle.Fates(arrivals, s.setup.horizon) {
 		all[i].fate = f
 		if f == oracle.Conflict {
 			all[i].why = event.ReasonConflict
 		}
 	}
 	return all
+}
+
+// date says which epoch a record fell in, and when that was recorded.
+func (c *checks) date(a *oracle.Arrival, t processors.TaskID, offset event.Offset) {
+	h := c.tasks[t]
+	for n := 1; h != nil && n < len(h.offsets); n++ {
+		if offset < h.offsets[n] {
+			a.Epoch, a.Recorded = oracle.Epoch(n), oracle.Micros(c.announced[n-1].Recorded)
+			if n > 1 {
+				a.Before = oracle.Micros(c.announced[n-2].Recorded)
+			}
+			return
+		}
+	}
 }
 
 // read reads one record.
@@ -287,7 +303,9 @@ func (a *aggregate) fold(l inputLog, to map[string]string) error {
 		if pane.Window == oracle.Always() {
 			from, until = int64(event.MinEventTime), int64(event.OpenEnd)
 		}
-		for value, text := range map[string]string{"n": strconv.Itoa(sums.Count), "total": orNull(sums.Sum), "least": orNull(sums.Min), "most": orNull(sums.Max)} {
+		mean, failed := sums.Mean()
+		err = errors.Join(err, failed)
+		for value, text := range map[string]string{"n": strconv.Itoa(sums.Count), "total": orNull(sums.Sum), "least": orNull(sums.Min), "most": orNull(sums.Max), "mean": orNull(mean)} {
 			to[factName(a.object, pane.Key, a.name+"."+value, from, until)] = text
 		}
 	}

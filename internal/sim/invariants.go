@@ -68,3 +68,12 @@ const (
 	// Harness: the simulator itself has met an error.
 	Harness Invariant = "harness"
 )
+
+// Invariants lists them all.
+func Invariants() []Invariant {
+	return []Invariant{
+		LockStep, EpochsCount, RecordedIncreases, WatermarksNeverFall, WatermarksFromAcks, EpochsOnce, OffsetsAtBarrier, AcksAreTrue,
+		MarkersAreTrue, MarkersInOrder, StateIsChangelog, HorizonNeverFalls, AsOfStable, VersionsGapless, NoRefusal, Liveness,
+		ExactlyOnce, DeadLettersOnce, Snapshots, RecordedIntervals, SerialRun, ByteEqual, Harness,
+	}
+}

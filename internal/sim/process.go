@@ -169,7 +169,12 @@ func (e *endpoint) post(what string, serve func() error, reply func(err error)) 
 	if lost && w.chance(1, 2) { // the connection breaks, and the sender sees it
 		w.after(w.delay(), what, func() { reply(errNoReply) })
 	}
-	w.after(w.delay(), what, func() {
+	delay := w.delay()
+	if w.rough && w.chance(w.net.late, 1000) {
+		w.after(delay, what, func() { reply(errNoReply) })
+		delay, lost = w.upTo(10*second), true
+	}
+	w.after(delay, what, func() {
 		if !there || e.host.severed(e.life) {
 			w.tracef("%s: %s is lost", e.name, what)
 			return

@@ -23,6 +23,7 @@ type session struct {
 	id       string
 	producer broker.Producer
 	sequence map[*broker.Partition]int
+	adopted  bool // the first transaction stands
 	unclear  bool // a request of the first transaction was sent more than once
 	settled  int  // so many of the committer's that were, are of no more harm
 
@@ -241,19 +242,11 @@ func (t *task) run(p *process) error {
 
 // overtaken finds out whether the session's tasks have other owners.
 func (s *session) overtaken(p *process, err error) error {
-	if stale := s.checkGeneration(p); stale != nil {
-		p.world.meet("overtaken")
-		return &resetError{errors.Join(stale, err)}
+	if s.askGroup(p) == state.MemberCurrent {
+		return err
 	}
-	return err
-}
-
-// checkGeneration asks the group whether this session is current.
-func (s *session) checkGeneration(p *process) error {
-	_, err := insist(p, "check the generation", always, plain(func() error {
-		return s.group.group.Heartbeat(s.memberID, s.generation)
-	}))
-	return err
+	p.world.meet("overtaken")
+	return &resetError{fmt.Errorf("this member is no longer of the group's current generation: %w", err)}
 }
 
 func (t *task) step(p *process, it *item) error {

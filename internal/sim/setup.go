@@ -30,6 +30,8 @@ type setup struct {
 	scale  span
 	zone   bool
 	berlin *time.Location
+	// horizon of identities; 0: longer than any run.
+	horizon oracle.Micros
 	// aggregates are those of the mapping, as the oracle needs them.
 	aggregates []aggregate
 	// inputSeed is where the input comes from.
@@ -52,6 +54,7 @@ type setup struct {
 	kills       int
 	fenceEnds   bool   // stale takers fence who ends a transaction
 	focus       string // a point at which machines are paused for long
+	focusOneIn  int    // of so many times
 	atPoints    int    // per mille of named points at which something happens
 	skew        span
 	// duration of the input's arrival, where it is not complete from the start.
@@ -78,14 +81,15 @@ func draw(seed uint64) setup {
 		logClock: r.IntN(5) < 2, replicas: 1 + r.IntN(3), records: 10 + r.IntN(110), scale: second,
 		noFencing: r.IntN(8) == 0, raiseEpochs: r.IntN(3) > 0, rougherEnd: r.IntN(2) == 0, trims: r.IntN(2) == 0,
 		queueBytes: pick(r, 300, 4000, 1<<20), budget: pick(r, 0, 0, 0, 3000), sinkChunk: pick(r, 2, 7, 40, 5000),
-		tombstones: 24 * 60 * minute,
-		net:        netProfile{slow: pick(r, 0, 5, 50), stall: pick(r, 0, 1, 10), lost: pick(r, 0, 3, 25)},
+		tombstones: pick(r, minute, 24*60*minute),
+		net:        netProfile{slow: pick(r, 0, 5, 50), stall: pick(r, 0, 1, 10), lost: pick(r, 0, 3, 25), late: pick(r, 0, 0, 3, 15)},
 		every:      pick(r, second, 3*second, 10*second), faulty: pick(r, 10*second, 40*second, 80*second),
 		kills: pick(r, 0, 2, 6, 20), atPoints: pick(r, 0, 2, 10), duration: pick(r, 5*second, 20*second, 40*second),
 		inputSeed: r.Uint64(), bad: pick(r, 0, 50, 200), aborts: r.IntN(3) == 0, skew: pick(r, 0, 50*millisecond, 3*second),
 		focus: pick(r, "", "", "", "announce", "handover", "commit.offsets", "commit.flushed", "commit.ended", "recovery.offsets", "adopt.offsets", "sink.apply"),
 	}
 	s.complete = s.logClock && r.IntN(4) > 0 || r.IntN(8) == 0
+	s.focusOneIn = 8
 	for k := range faultKinds {
 		if r.IntN(2) == 0 {
 			s.kinds = append(s.kinds, k)
@@ -121,6 +125,11 @@ func drawMapping(r *rand.Rand, s *setup) (string, map[string]int32) {
 	} else {
 		fmt.Fprintf(&b, "epoch: {clock: wall, interval: %s}\n", pick(r, "200ms", "500ms", "1s"))
 	}
+	horizon := "1000d"
+	if r.IntN(3) == 0 {
+		n := pick(r, int64(8), 24)
+		horizon, s.horizon = s.unit(n), oracle.Micros(n*int64(s.scale))
+	}
 	b.WriteString("streams:\n")
 	names := []string{"readings"}
 	if r.IntN(3) == 0 {
@@ -134,7 +143,7 @@ func drawMapping(r *rand.Rand, s *setup) (string, map[string]int32) {
 		if byKey[name] {
 			b.WriteString("    partitioned_by: key\n")
 		}
-		b.WriteString("    identity: {event_id: id, horizon: 1000d}\n    event_time: {field: at, format: us, max_ahead: 7d}\n")
+		b.WriteString("    identity: {event_id: id, horizon: " + horizon + "}\n    event_time: {field: at, format: us, max_ahead: 7d}\n")
 		fmt.Fprintf(&b, "    watermark: {out_of_orderness: %s, idle_after: %s}\n    allowed_lateness: %s\n",
 			s.unit(pick(r, int64(0), 2)), pick(r, "0s", "2s", "10s"), s.unit(pick(r, int64(0), 5, 20)))
 	}
@@ -155,7 +164,7 @@ func drawObjects(r *rand.Rand, s *setup, b *strings.Builder, stream string, i in
 		if byRoom {
 			id = "room"
 		}
-		fmt.Fprintf(b, "      %s: {from: %s, id: %s, window: %s, values: {n: count(), total: sum(v), least: min(v), most: max(v)}}\n",
+		fmt.Fprintf(b, "      %s: {from: %s, id: %s, window: %s, values: {n: count(), total: sum(v), least: min(v), most: max(v), mean: avg(v)}}\n",
 			name, stream, id, window)
 		s.aggregates = append(s.aggregates, aggregate{stream, object, name, byRoom, w})
 	}

@@ -2,7 +2,6 @@ package sim
 
 import (
 	"errors"
-	"fmt"
 
 	"github.com/forge-platform/strom/event"
 	"github.com/forge-platform/strom/internal/sim/broker"
@@ -49,92 +48,52 @@ func (s *session) recover(p *process) error {
 	if err := p.reach("recovery.fenced"); err != nil {
 		return err
 	}
-	committed, err := s.member.stableOffsets(p, g)
-	if err != nil {
+	r := &recovery{session: s, begun: map[event.Partition]bool{}}
+	if r.committed, err = s.member.stableOffsets(p, g); err != nil {
 		return err
 	}
 	if err := p.reach("recovery.offsets"); err != nil {
 		return err
 	}
+	if err := r.find(p); err != nil {
+		return err
+	}
 	for _, n := range g.assigned {
 		id := processors.TaskID{Stage: s.member.stage.Name, Partition: n}
-		st, err := s.prepare(p, id)
+		st, err := r.prepare(p, id)
 		if err != nil {
 			return err
 		}
 		s.tasks[n] = &task{session: s, id: id, store: st, view: state.NewView(st)}
 	}
+	if err := p.reach("recovery.tables"); err != nil {
+		return err
+	}
 	for _, t := range s.inOrder() {
 		if err := t.recoverTable(p); err != nil {
 			return err
 		}
-		if err := p.reach("recovery.tables"); err != nil {
-			return err
-		}
+	}
+	if err := p.reach("recovery.recovered"); err != nil {
+		return err
+	}
+	if err := r.observe(p); err != nil {
+		return err
 	}
 	for _, t := range s.inOrder() {
-		if err := t.restore(p, committed); err != nil {
+		if err := r.restore(t); err != nil {
 			return err
 		}
 	}
 	if err := p.reach("recovery.adopt"); err != nil {
 		return err
 	}
-	return s.adopt(p)
+	return s.adopt(p, r)
 }
 
 func (s *session) changelog(n event.Partition) *broker.Partition {
 	sim := s.engine.sim
 	return sim.broker.Topic(sim.topology.Changelog(s.member.stage))[n]
-}
-
-// prepare opens a task's store and makes it fit to be caught up from its changelog.
-func (s *session) prepare(p *process, id processors.TaskID) (*store, error) {
-	sim := s.engine.sim
-	st, damaged, err := s.engine.replica.disk.open(id, sim.topology.Plan.Pipeline)
-	if err != nil {
-		return nil, err
-	}
-	if damaged {
-		p.world.tracef("%s: the store of %v is damaged", p.name, id)
-		p.world.meet("store damaged")
-	}
-	b, err := p.bounds(s.changelog(id.Partition), s.group.goOn)
-	if err != nil {
-		return nil, err
-	}
-	local, err := st.Position()
-	if err != nil {
-		return nil, err
-	}
-	v, err := state.Decide(storeFacts(local, b))
-	if err != nil {
-		return nil, err
-	}
-	p.world.tracef("%s: %v at %s: %s: %s", p.name, id, local, v.Decision, v.Why)
-	p.world.meet("recovery: " + v.Decision.String())
-	switch v.Decision {
-	case state.Continue, state.CatchUp:
-		return st, nil
-	case state.Rebuild:
-		err := st.Wipe()
-		return st, err
-	case state.Undecided, state.Begin, state.BackToGroup, state.Refuse:
-	}
-	return nil, &refusal{fmt.Sprintf("%v: %s: %s", id, v.Decision, v.Why)}
-}
-
-// storeFacts is what a takeover finds before the changelog is read. The model of
-// the broker compacts, but drops no tombstone that a store may have missed.
-func storeFacts(local event.Offset, b bounds) state.Facts {
-	f := state.Facts{Log: state.LogOf(b.start, b.high), Age: state.AgeFresh}
-	if local != event.OffsetNone {
-		f.Local = state.PlaceOf(local, b.start, b.high)
-	}
-	if b.high > 0 {
-		f.History = state.HistoryBegun
-	}
-	return f
 }
 
 // recoverTable reads the changelog up to the high watermark at this moment,
@@ -179,61 +138,22 @@ func (t *task) recoverTable(p *process) error {
 		if err := gate.SetOffset(int64(last)); err != nil {
 			return err
 		}
+		if err := p.reach("recovery.slab"); err != nil {
+			return err
+		}
 	}
 	s.engine.sim.checks.recovered(t)
 	return nil
 }
 
-// refusal says that a task refuses to run: its state cannot be trusted, or its
-// input is gone.
-type refusal struct{ text string }
-
-func (e *refusal) Error() string { return "refuses to run: " + e.text }
-
-// refuse tells apart a session that is no longer current, which goes back to the
-// group, from a task that must not run.
-func (s *session) refuse(p *process, text string) error {
-	if err := s.checkGeneration(p); err != nil {
-		p.world.meet("stale taker goes back")
-		return &resetError{fmt.Errorf("this member is no longer of the group's current generation: %w: %s", err, text)}
-	}
-	return &refusal{text}
-}
-
-// restore makes the task from its recovered state.
-func (t *task) restore(p *process, committed map[event.Partition]broker.OffsetCommit) error {
-	s, input := t.session, t.session.member.stage.Input
-	progress, known, err := state.ReadProgress(t.store)
-	if err != nil {
-		return err
-	}
-	at, has := committed[t.id.Partition]
-	offset := at.Offset
-	switch {
-	case known && has && progress.Offsets[input] == offset:
-	case !known && !has:
-		b, err := p.bounds(t.source(), s.group.goOn)
-		if err != nil {
-			return err
-		}
-		offset = b.start
-	default:
-		return s.refuse(p, fmt.Sprintf("%v: progress %v of epoch %s at %v, committed %v at %s",
-			t.id, known, progress.Epoch, progress.Offsets, has, offset))
-	}
-	progress.Offsets = map[string]event.Offset{input: offset}
-	t.start, t.fetched = offset, offset
-	t.barrier = barrierState{epoch: progress.Epoch, offset: offset, progress: progress}
-	t.committed = progress.Epoch
-	return t.makeRunner(p, progress)
-}
-
-func (t *task) makeRunner(p *process, progress state.Progress) error {
+// makeRunner makes what drives the task from where it stands; input is where
+// its input begins and ends now.
+func (t *task) makeRunner(progress state.Progress, input bounds) error {
 	s, stage := t.session, t.session.member.stage
 	sim := s.engine.sim
 	logic, err := processors.NewTask(processors.TaskConfig{
 		Stage: stage, Partition: t.id.Partition, Partitions: int32(len(sim.partitions(stage))), State: t.view, Progress: progress,
-		BudgetBytes: sim.setup.budget,
+		BudgetBytes: sim.setup.budget, EpochTarget: sim.epochTarget(),
 	})
 	if err != nil {
 		return err
@@ -245,16 +165,9 @@ func (t *task) makeRunner(p *process, progress state.Progress) error {
 	})
 	t.answered = logic.Answered()
 	// A partition that is at its end delivers nothing that could say so.
-	b, err := p.bounds(t.source(), s.group.goOn)
-	if err != nil {
-		return err
-	}
-	if t.start < b.start {
-		return s.refuse(p, fmt.Sprintf("%v: the next record is at %s, the log starts at %s", t.id, t.start, b.start))
-	}
 	end, bounded := t.end()
 	if !bounded {
-		end = b.stable
+		end = input.stable
 	}
 	if t.start >= end {
 		t.runner.Push(&processors.Slab{Next: t.start, AtEnd: true}, s.engine.clock())
@@ -263,8 +176,9 @@ func (t *task) makeRunner(p *process, progress state.Progress) error {
 }
 
 // adopt commits the recovered offsets and progress again, so that the metadata
-// names this session, and acknowledges the tasks' last barrier.
-func (s *session) adopt(p *process) error {
+// names this session, and acknowledges the tasks' last barrier. A task that
+// begins writes its origin first.
+func (s *session) adopt(p *process, r *recovery) error {
 	newest := event.Epoch(0)
 	for _, t := range s.tasks {
 		newest = max(newest, t.barrier.epoch)
@@ -278,6 +192,9 @@ func (s *session) adopt(p *process) error {
 	}
 	for _, t := range s.inOrder() {
 		t.barrier.progress.Member = s.id
+		for _, change := range r.first(t) {
+			c.produce(s.changelog(t.id.Partition).Topic, t.id.Partition, record(change.Key, change.Value))
+		}
 		if err := c.progressOf(t, t.barrier.progress, true); err != nil {
 			return c.abort(err)
 		}
@@ -293,13 +210,15 @@ func (s *session) adopt(p *process) error {
 	if err := p.reach("adopt.ended"); err != nil {
 		return err
 	}
+	s.adopted = true
 	for _, t := range s.inOrder() {
 		progress, err := t.barrier.progress.Encode()
 		if err != nil {
 			return err
 		}
 		if err := t.store.Apply(&state.Batch{
-			Changes: []state.Change{{Key: []byte{state.KeyProgress}, Value: progress}}, Position: c.position(t),
+			Changes:  append(r.first(t), state.Change{Key: []byte{state.KeyProgress}, Value: progress}),
+			Position: c.position(t), Mark: mark(r.asked),
 		}); err != nil {
 			return err
 		}

@@ -49,6 +49,9 @@ type netProfile struct {
 	slow  int // per mille of steps that take up to 100 ms
 	stall int // per 10,000 steps that take up to 25 s
 	lost  int // per mille of messages whose request or reply is lost
+	// late is per mille of requests that arrive only long after their connection
+	// has broken and they were sent again.
+	late int
 }
 
 type happening struct {

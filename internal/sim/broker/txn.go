@@ -95,6 +95,7 @@ func (c *Cluster) InitProducer(id string, timeout int64) (Producer, error) {
 	default:
 	}
 	t.timeout = timeout
+	t.before = Producer{}
 	t.producer.Epoch++
 	t.state = empty
 	return t.producer, nil
@@ -209,7 +210,7 @@ func (c *Cluster) CommitOffsets(id string, p Producer, g *Group, generation int3
 	if err != nil {
 		return err
 	}
-	if t.state != ongoing {
+	if t.state != ongoing || !slices.Contains(t.groups, g) {
 		return ErrInvalidState
 	}
 	for _, o := range offsets {
