@@ -116,6 +116,13 @@ func TestAnAnswerThatChangesIsFound(t *testing.T) {
 	wantFault(t, "none any more", checkAnswers(answers{1: "a"}, answers{}), "was a")
 }
 
+func TestAHorizonThatFallsIsFound(t *testing.T) {
+	wantNone(t, "rising", checkHorizon([]event.RecordedTime{1, 1, 2}))
+	wantFault(t, "falling", checkHorizon([]event.RecordedTime{1, 3, 2}), "has fallen")
+	wantFault(t, "falling at last", checkHorizon([]event.RecordedTime{3, 2}), "has fallen")
+	wantFault(t, "not seen", checkHorizon(nil), "no horizon")
+}
+
 // tables is an ontology with nothing in it but what a test writes by hand.
 type tables struct {
 	t    *testing.T

@@ -55,10 +55,12 @@ func TestEveryPointHasCasesOnEveryWay(t *testing.T) {
 
 const (
 	// shortRound is how long a short round begins new cases.
-	shortRound   = 15 * time.Second
-	shortWorkers = 2
-	// Small inputs: the race detector makes a run ten times as long.
+	shortRound = 15 * time.Second
+	// Small inputs and long sessions: the race detector makes a run ten times as
+	// long, and other packages' tests run beside this one.
 	shortLines, shortReadings = 500, 1000
+	shortSession              = 3 * time.Second
+	shortPatience             = 90 * time.Second
 )
 
 // TestAShortRoundOfTheMatrix runs some cases, which differ from run to run; the
@@ -76,12 +78,17 @@ func TestAShortRoundOfTheMatrix(t *testing.T) {
 	caseRand(seed, "short").Shuffle(len(cases), func(i, j int) { cases[i], cases[j] = cases[j], cases[i] })
 	h := &Harness{
 		NewBroker: NewEmbedded, Dir: t.TempDir(), Seed: seed, Lines: shortLines, Readings: shortReadings,
+		Session: shortSession, Patience: shortPatience,
 		NewDatabase: func(context.Context) (string, func(), error) { return pgtest.New(t), func() {}, nil },
 	}
 	began := time.Now()
 	var next atomic.Int64
 	var workers sync.WaitGroup
-	for range shortWorkers {
+	together := 2
+	if raceEnabled {
+		together = 1
+	}
+	for range together {
 		workers.Go(func() {
 			for time.Since(began) < shortRound {
 				c := cases[next.Add(1)-1]

@@ -97,6 +97,7 @@ type run struct {
 	postgres string
 	facts    *facts
 	topology *processors.Topology
+	horizon  *horizonWatch
 	feed     *feed
 	undo     []func()
 	dirs     int
@@ -145,6 +146,8 @@ func (r *run) prepare(ctx context.Context) error {
 		return err
 	}
 	r.undo = append(r.undo, r.facts.close)
+	r.horizon = watchHorizon(ctx, url)
+	r.undo = append(r.undo, func() { r.horizon.end() })
 	return nil
 }
 

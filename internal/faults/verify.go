@@ -56,6 +56,7 @@ func (r *run) check(ctx context.Context, before answers) error {
 	note("durable offsets", r.checkTasks(ctx))
 	note("results", r.checkOutcome(ctx, before))
 	note("nothing twice", r.checkTopics(ctx))
+	note("horizon", checkHorizon(r.horizon.end()))
 	note("recorded intervals", r.checkTables(ctx))
 	return errors.Join(faults...)
 }

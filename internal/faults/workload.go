@@ -121,9 +121,10 @@ func (f *feed) pause(ctx context.Context, was int64) error {
 	}
 }
 
-// produceAtOnce produces in one transaction.
+// produceAtOnce produces in one transaction. The records are of one topic, after
+// which the transaction is named.
 func produceAtOnce(ctx context.Context, b Broker, records []*kgo.Record) error {
-	client, err := kgo.NewClient(kgo.SeedBrokers(b.Brokers()...), kgo.TransactionalID("feed"),
+	client, err := kgo.NewClient(kgo.SeedBrokers(b.Brokers()...), kgo.TransactionalID("feed-"+records[0].Topic),
 		kgo.RecordPartitioner(kgo.StickyKeyPartitioner(nil)))
 	if err != nil {
 		return err
