@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/forge-platform/strom/internal/localpg/pgtest"
+	"github.com/forge-platform/strom/internal/race"
 	"github.com/forge-platform/strom/kafka"
 )
 
@@ -85,7 +86,7 @@ func TestAShortRoundOfTheMatrix(t *testing.T) {
 	var next atomic.Int64
 	var workers sync.WaitGroup
 	together := 2
-	if raceEnabled {
+	if race.Enabled {
 		together = 1
 	}
 	for range together {
