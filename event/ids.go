@@ -1,6 +1,9 @@
 package event
 
-import "strconv"
+import (
+	"cmp"
+	"strconv"
+)
 
 // Offset is a position in one partition of a topic, as Kafka counts it: the
 // offset of the next record to read, unless a name says otherwise.
@@ -66,19 +69,15 @@ type Tie struct {
 
 // Compare returns -1, 0 or +1 as t comes before, equals or comes after u.
 func (t Tie) Compare(u Tie) int {
-	for _, d := range [...][2]int64{
-		{t.Sequence, u.Sequence},
-		{int64(t.Rank), int64(u.Rank)},
-		{int64(t.Partition), int64(u.Partition)},
-		{int64(t.Offset), int64(u.Offset)},
-		{int64(t.Index), int64(u.Index)},
-	} {
-		switch {
-		case d[0] < d[1]:
-			return -1
-		case d[0] > d[1]:
-			return 1
-		}
+	switch {
+	case t.Sequence != u.Sequence:
+		return cmp.Compare(t.Sequence, u.Sequence)
+	case t.Rank != u.Rank:
+		return cmp.Compare(t.Rank, u.Rank)
+	case t.Partition != u.Partition:
+		return cmp.Compare(t.Partition, u.Partition)
+	case t.Offset != u.Offset:
+		return cmp.Compare(t.Offset, u.Offset)
 	}
-	return 0
+	return cmp.Compare(t.Index, u.Index)
 }

@@ -161,10 +161,14 @@ func RowKindOf(b []byte) (RowKind, error) {
 // ObjectKey is the Kafka key of a result row, and what decides its results
 // partition: all rows of one object go to one partition.
 func ObjectKey(objectType, id string) []byte {
-	k := make([]byte, 0, len(objectType)+1+len(id))
-	k = append(k, objectType...)
-	k = append(k, 0)
-	return append(k, id...)
+	return AppendObjectKey(make([]byte, 0, len(objectType)+1+len(id)), objectType, id)
+}
+
+// AppendObjectKey appends what ObjectKey gives.
+func AppendObjectKey(dst []byte, objectType, id string) []byte {
+	dst = append(dst, objectType...)
+	dst = append(dst, 0)
+	return append(dst, id...)
 }
 
 // Contribution is what one event adds to one aggregate: the row of a

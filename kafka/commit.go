@@ -207,6 +207,8 @@ type commit struct {
 	ctx     context.Context //nolint:containedctx // lives as long as the call that made it
 	began   event.RecordedTime
 	records int
+	room    []kgo.Record
+	promise func(*kgo.Record, error) // c.produced
 	// positions are the changelog offsets of the progress records.
 	positions map[event.Partition]event.Offset
 
@@ -215,7 +217,9 @@ type commit struct {
 }
 
 func (s *session) newCommit(ctx context.Context) *commit {
-	return &commit{session: s, ctx: ctx, began: wallClock(), positions: map[event.Partition]event.Offset{}}
+	c := &commit{session: s, ctx: ctx, began: wallClock(), positions: map[event.Partition]event.Offset{}}
+	c.promise = c.produced
+	return c
 }
 
 // begin begins the transaction.
@@ -323,9 +327,17 @@ func (c *commit) retry(do func() error) error {
 // produce adds a record; its failure shows in end.
 func (c *commit) produce(topic string, p event.Partition, key, value []byte) {
 	c.records++
-	r := &kgo.Record{Topic: topic, Partition: int32(p), Key: key, Value: value}
-	c.session.producer.Produce(c.ctx, r, c.produced)
+	if len(c.room) == 0 {
+		c.room = make([]kgo.Record, recordsAtOnce)
+	}
+	r := &c.room[0]
+	c.room = c.room[1:]
+	r.Topic, r.Partition, r.Key, r.Value = topic, int32(p), key, value
+	c.session.producer.Produce(c.ctx, r, c.promise)
 }
+
+// recordsAtOnce is for how many records a commit takes memory at a time.
+const recordsAtOnce = 256
 
 func (c *commit) produced(r *kgo.Record, err error) {
 	if err == nil {

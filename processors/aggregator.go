@@ -1,7 +1,6 @@
 package processors
 
 import (
-	"bytes"
 	"cmp"
 	"fmt"
 	"slices"
@@ -20,15 +19,6 @@ const maxCachedPanes = 1 << 19
 type paneID struct {
 	window windows.Window
 	id     string
-}
-
-// bucket holds the cached panes of one window.
-type bucket struct {
-	window windows.Window
-	panes  map[string]*pane
-	// complete says that the cache holds every pane of the window that
-	// exists, so that a miss need not look into the store.
-	complete bool
 }
 
 // aggregator counts the contributions to one aggregate in one task.
@@ -56,8 +46,8 @@ type aggregator struct {
 	buckets   map[windows.Window]*bucket
 	last      *bucket
 	cached    int
-	dirty     []paneID
-	corrected []paneID
+	dirty     []*pane
+	corrected []*pane
 	// parked holds the first of each chain of parked windows; late are those
 	// that this epoch has parked.
 	parked  map[paneID]*parkedWindow
@@ -104,30 +94,26 @@ func (a *aggregator) addTo(w windows.Window, c *event.Contribution) error {
 		a.counters.OnTime++
 		p.origin.observe(c, 0)
 		if a.total {
-			p.fresh.observe(c, 0)
+			p.observeFresh(c, 0)
 		}
 	} else {
 		a.counters.Corrections++
 		late := lateness(a.watermark, c.Time)
 		p.origin.observe(c, late)
-		p.fresh.observe(c, late)
+		p.observeFresh(c, late)
 	}
-	a.touch(w, c.ID, p, closed)
+	a.touch(p, closed)
 	return nil
 }
 
-func (a *aggregator) touch(w windows.Window, id string, p *pane, closed bool) {
-	if p.dirty && (!closed || p.corrected) {
-		return
-	}
-	pid := paneID{w, strings.Clone(id)}
+func (a *aggregator) touch(p *pane, closed bool) {
 	if !p.dirty {
 		p.dirty = true
-		a.dirty = append(a.dirty, pid)
+		a.dirty = append(a.dirty, p)
 	}
 	if closed && !p.corrected {
 		p.corrected = true
-		a.corrected = append(a.corrected, pid)
+		a.corrected = append(a.corrected, p)
 	}
 }
 
@@ -168,35 +154,31 @@ func (a *aggregator) pane(w windows.Window, id string) (*pane, error) {
 	if p := b.panes[id]; p != nil {
 		return p, nil
 	}
-	p, err := a.load(b, id)
-	if err != nil {
-		return nil, err
-	}
-	if p == nil {
-		p = &pane{acc: a.agg.Layout.New()}
-	}
-	b.panes[strings.Clone(id)] = p
 	a.cached++
-	return p, nil
+	if b.complete {
+		return b.add(a.agg.Layout, id), nil
+	}
+	return a.load(b, id)
 }
 
+// load makes a pane that the store may have.
 func (a *aggregator) load(b *bucket, id string) (*pane, error) {
-	if b.complete {
-		return nil, nil
-	}
 	raw, ok, err := a.state.Get(a.keys.key(b.window, id))
-	if err != nil || !ok {
+	if err != nil {
 		return nil, err
 	}
-	return a.decode(raw, b.window, id)
+	p := b.add(a.agg.Layout, id)
+	if !ok {
+		return p, nil
+	}
+	return p, a.decode(p, raw, b.window, id)
 }
 
-func (a *aggregator) decode(raw []byte, w windows.Window, id string) (*pane, error) {
-	p, err := decodePane(a.agg.Layout, raw)
-	if err != nil {
-		return nil, fmt.Errorf("aggregate %s, object %q, window from %s: %w", a.agg.StageName(), id, w.Start, err)
+func (a *aggregator) decode(p *pane, raw []byte, w windows.Window, id string) error {
+	if err := p.decode(a.agg.Layout, raw); err != nil {
+		return fmt.Errorf("aggregate %s, object %q, window from %s: %w", a.agg.StageName(), id, w.Start, err)
 	}
-	return p, nil
+	return nil
 }
 
 func (a *aggregator) bucket(w windows.Window) (*bucket, error) {
@@ -238,14 +220,7 @@ func (a *aggregator) barrier(b *Barrier) (*closing, error) {
 	if a.total {
 		a.publish(c, b)
 	}
-	for _, id := range a.dirty {
-		p := a.buckets[id.window].panes[id.id]
-		p.dirty = false
-		c.changes = append(c.changes, state.Change{
-			Key: a.keys.key(id.window, id.id), Value: encodePane(nil, a.agg.Layout, p),
-		})
-	}
-	a.dirty = a.dirty[:0]
+	a.write(c)
 	for _, p := range a.late {
 		c.changes = append(c.changes, state.Change{Key: parkedKey(p.number), Value: p.encode()})
 	}
@@ -257,6 +232,24 @@ func (a *aggregator) barrier(b *Barrier) (*closing, error) {
 	a.watermark, a.epoch = next, b.Epoch+1
 	a.evict()
 	return c, nil
+}
+
+// write gives the entries of the panes that the epoch has changed.
+func (a *aggregator) write(c *closing) {
+	var out arena
+	c.changes = slices.Grow(c.changes, len(a.dirty))
+	for _, p := range a.dirty {
+		p.dirty = false
+		c.changes = append(c.changes, state.Change{
+			Key:   out.keep(a.keys.append(out.room(), p.bucket.window, p.id)),
+			Value: out.keep(appendPane(out.room(), a.agg.Layout, p)),
+		})
+	}
+	if cap(a.dirty) > 4*len(a.dirty) {
+		a.dirty = nil // one large epoch must not hold its memory for ever
+	}
+	clear(a.dirty)
+	a.dirty = a.dirty[:0]
 }
 
 // takeUp corrects the windows that were read back and are granted now.
@@ -322,45 +315,53 @@ func (a *aggregator) outputs(ans *Answer) []windows.Output {
 // correct publishes the next version of the closed windows that late events
 // within the allowed lateness have changed.
 func (a *aggregator) correct(c *closing, b *Barrier) error {
-	slices.SortFunc(a.corrected, comparePaneIDs)
-	for _, id := range a.corrected {
-		p := a.buckets[id.window].panes[id.id]
-		published, err := a.published(id, p)
+	slices.SortFunc(a.corrected, comparePanes)
+	for _, p := range a.corrected {
+		published, err := a.published(p)
 		if err != nil {
 			return err
 		}
 		p.version = published + 1
 		p.corrected = false
-		c.results = append(c.results, a.result(b, id.window, id.id, p.acc, p.version, event.CauseCorrection, &p.fresh))
-		p.fresh = origin{}
+		c.results = append(c.results, a.freshResult(b, p, event.CauseCorrection))
 	}
+	clear(a.corrected)
 	a.corrected = a.corrected[:0]
 	return nil
 }
 
 // publish publishes the next version of what has changed in this epoch.
 func (a *aggregator) publish(c *closing, b *Barrier) {
-	slices.SortFunc(a.dirty, comparePaneIDs)
-	for _, id := range a.dirty {
-		p := a.buckets[id.window].panes[id.id]
+	slices.SortFunc(a.dirty, comparePanes)
+	for _, p := range a.dirty {
 		p.version++
-		c.results = append(c.results, a.result(b, id.window, id.id, p.acc, p.version, event.CauseOnTime, &p.fresh))
-		p.fresh = origin{}
+		c.results = append(c.results, a.freshResult(b, p, event.CauseOnTime))
 	}
+}
+
+// freshResult is a pane's next result, owed to what this epoch has added.
+func (a *aggregator) freshResult(b *Barrier, p *pane, cause event.Cause) event.Result {
+	r := a.result(b, p.bucket.window, p.id, p.acc, p.version, cause, p.fresh)
+	*p.fresh = origin{}
+	return r
 }
 
 // published is the version that a closed window has published so far: what its
 // pane says, or 1 where the window closed on time, or 0 where it never was
 // before this epoch. The store shows which: it has the state at the last barrier.
-func (a *aggregator) published(id paneID, p *pane) (uint32, error) {
+func (a *aggregator) published(p *pane) (uint32, error) {
 	if p.version > 0 {
 		return p.version, nil
 	}
-	_, existed, err := a.state.Get(a.keys.key(id.window, id.id))
+	_, existed, err := a.state.Get(a.keys.key(p.bucket.window, p.id))
 	if err != nil || !existed {
 		return 0, err
 	}
 	return 1, nil
+}
+
+func comparePanes(x, y *pane) int {
+	return comparePaneIDs(paneID{x.bucket.window, x.id}, paneID{y.bucket.window, y.id})
 }
 
 func comparePaneIDs(x, y paneID) int {
@@ -417,30 +418,39 @@ func (a *aggregator) stream(c *closing, b *Barrier, at state.Reader, emit func(*
 	if !c.closes {
 		return nil
 	}
+	p := pane{acc: a.agg.Layout.New()}
+	var r event.Result // its buffers serve every row
+	var outs []windows.Output
 	return at.Scan(c.closeRange, func(key, value []byte) (bool, error) {
 		w, id, err := a.keys.parse(key)
 		if err != nil {
 			return false, err
 		}
-		p, err := a.decode(bytes.Clone(value), w, id)
-		if err != nil {
+		if err := a.decode(&p, value, w, id); err != nil {
 			return false, err
 		}
-		r := a.result(b, w, id, p.acc, 1, event.CauseOnTime, &p.origin)
+		outs = a.agg.Layout.AppendResults(outs[:0], p.acc)
+		a.fill(&r, b, w, id, outs, 1, event.CauseOnTime, &p.origin)
 		return true, emit(&r)
 	})
 }
 
 func (a *aggregator) result(b *Barrier, w windows.Window, id string, acc *windows.Acc, version uint32, cause event.Cause, o *origin) event.Result {
-	r := event.Result{
+	var r event.Result
+	a.fill(&r, b, w, id, a.agg.Layout.Results(acc), version, cause, o)
+	return r
+}
+
+// fill makes r a result, in the memory of the properties that it has.
+func (a *aggregator) fill(r *event.Result, b *Barrier, w windows.Window, id string, outs []windows.Output, version uint32, cause event.Cause, o *origin) {
+	props := r.Properties[:0]
+	*r = event.Result{
 		Kind: event.RowWindow, Epoch: b.Epoch, Recorded: b.Recorded,
 		Type: a.agg.Type, ID: id, Aggregate: a.agg.Name, ValidFrom: w.Start, ValidTo: w.End,
 		Version: version, Cause: cause, Lateness: o.lateness, Tie: o.tie, Place: o.place(a.agg.Stream.Topic),
 	}
-	outs := a.agg.Layout.Results(acc)
-	r.Properties = make([]event.Property, len(outs))
-	for i, out := range outs {
-		r.Properties[i] = event.Property{Name: a.agg.Values[i].Name, Value: out.Value, State: out.State}
+	for i := range outs {
+		props = append(props, event.Property{Name: a.agg.Values[i].Name, Value: outs[i].Value, State: outs[i].State})
 	}
-	return r
+	r.Properties = props
 }

@@ -83,8 +83,12 @@ func (k *core) barrier(b *Barrier) (*partialHandOver, []*closing, error) {
 func (k *core) stream(closings []*closing, b *Barrier, expired []state.Range, at state.Reader,
 	out func(Output) error, tombstone func([]byte) error,
 ) error {
+	var rows arena
 	emit := func(r *event.Result) error {
-		return out(Output{Key: event.ObjectKey(r.Type, r.ID), Value: event.AppendResult(nil, r)})
+		return out(Output{
+			Key:   rows.keep(event.AppendObjectKey(rows.room(), r.Type, r.ID)),
+			Value: rows.keep(event.AppendResult(rows.room(), r)),
+		})
 	}
 	for i, a := range k.aggs {
 		if err := a.stream(closings[i], b, at, emit); err != nil {

@@ -61,6 +61,17 @@ type ingestTask struct {
 	halted    *event.Reject
 	hold      bool
 	pace      pace
+
+	reading reading
+	emit    func(index int32, f formats.Fields) error // t.event
+}
+
+// reading is the record that is being decoded.
+type reading struct {
+	record  *Record
+	place   event.Place
+	now     Clock
+	content uint64 // hash of the value; only where repeats are looked for
 }
 
 // row is an output of the epoch under way; a result's head is known only at
@@ -76,6 +87,7 @@ type row struct {
 type staged struct {
 	rows     []row
 	fused    []fusedContribution
+	values   []event.Scalar // inputs of fused contributions
 	ids      []state.SeenID
 	highest  event.EventTime
 	events   int64
@@ -93,6 +105,7 @@ func newIngestTask(c TaskConfig) (*ingestTask, error) {
 		stream: c.Stage.Stream, decoder: c.Stage.Stream.Decode.Clone(), recorded: c.Progress.Recorded,
 		watermark: windows.NewPartitionWatermark(c.Stage.Stream.OutOfOrderness),
 	}
+	t.emit = t.event
 	t.pace = newPace(c.BudgetBytes, c.EpochTarget)
 	t.watermark.Restore(c.Progress.Watermark)
 	t.hold = c.Progress.Hold
@@ -183,14 +196,17 @@ func (t *ingestTask) decode(r *Record, place event.Place, now Clock) error {
 	if r.Value == nil {
 		return event.Rejectf(event.ReasonNullValue, "the record has no value (a tombstone), and stream %q has no meaning for it", t.stream.Name)
 	}
-	content := xxhash.Sum64(r.Value)
-	return t.decoder.Decode(r.Value, func(index int32, f formats.Fields) error {
-		return t.event(r, place, index, content, f, now)
-	})
+	t.reading = reading{record: r, place: place, now: now}
+	if t.repeats != nil {
+		t.reading.content = xxhash.Sum64(r.Value)
+	}
+	return t.decoder.Decode(r.Value, t.emit)
 }
 
-// event stages one event of a record, or returns why the record is none.
-func (t *ingestTask) event(r *Record, place event.Place, index int32, content uint64, f formats.Fields, now Clock) error {
+// event stages one event of the record that is being read, or returns why the
+// record is none.
+func (t *ingestTask) event(index int32, f formats.Fields) error {
+	r, place, now := t.reading.record, t.reading.place, t.reading.now
 	at, err := t.eventTime(f)
 	if err != nil {
 		return err
@@ -201,7 +217,7 @@ func (t *ingestTask) event(r *Record, place event.Place, index int32, content ui
 	if err := t.checkKey(f); err != nil {
 		return err
 	}
-	known, err := t.checkRepeat(f, index, content)
+	known, err := t.checkRepeat(f, index, t.reading.content)
 	if err != nil {
 		return err
 	}
@@ -332,7 +348,7 @@ func (t *ingestTask) stagePuts(f formats.Fields, at event.EventTime, tie event.T
 			Kind: event.RowPut, Type: put.Type, ID: id, ValidFrom: at, ValidTo: event.OpenEnd,
 			Properties: props, Cause: event.CauseOnTime, Tie: tie, Place: place,
 		}
-		body := t.arena.build(func(dst []byte) []byte { return event.AppendResultBody(dst, &r) })
+		body := t.arena.keep(event.AppendResultBody(t.arena.room(), &r))
 		if len(body) > MaxRowBytes {
 			return used, tooLarge("the properties of "+put.Type, len(body))
 		}
@@ -393,13 +409,14 @@ func putProperties(put *mapping.Put, f formats.Fields) ([]event.Property, error)
 func (t *ingestTask) stageContributions(f formats.Fields, at event.EventTime, tie event.Tie, place event.Place) (bool, error) {
 	used := false
 	for i, a := range t.config.Stage.Feeds {
-		c, wanted, err := contribution(a, f, at, tie, place)
+		c := event.Contribution{Time: at, Tie: tie, Place: place}
+		wanted, err := t.contribution(&c, a, f)
 		if err != nil {
 			return used, err
 		}
 		if wanted {
 			used = true
-			body := t.arena.build(func(dst []byte) []byte { return event.AppendContribution(dst, &c) })
+			body := t.arena.keep(event.AppendContribution(t.arena.room(), &c))
 			if len(body) > MaxRowBytes {
 				return used, tooLarge("the inputs of aggregate "+a.StageName(), len(body))
 			}
@@ -407,40 +424,41 @@ func (t *ingestTask) stageContributions(f formats.Fields, at event.EventTime, ti
 		}
 	}
 	for _, a := range t.aggs {
-		c, wanted, err := contribution(a.agg, f, at, tie, place)
+		n := len(t.staged.fused)
+		t.staged.fused = append(t.staged.fused, fusedContribution{agg: a, c: event.Contribution{Time: at, Tie: tie, Place: place}})
+		wanted, err := t.contribution(&t.staged.fused[n].c, a.agg, f)
 		if err != nil {
 			return used, err
 		}
-		if wanted {
-			used = true
-			t.staged.fused = append(t.staged.fused, fusedContribution{agg: a, c: c})
+		if !wanted {
+			t.staged.fused = t.staged.fused[:n]
 		}
+		used = used || wanted
 	}
 	return used, nil
 }
 
-func contribution(a *mapping.Aggregate, f formats.Fields, at event.EventTime, tie event.Tie, place event.Place) (event.Contribution, bool, error) {
-	c := event.Contribution{Time: at, Tie: tie, Place: place}
-	id, wanted, err := target(a.Where, a.ID, f)
-	if err != nil || !wanted {
-		return c, false, err
+// contribution fills in what an event adds to an aggregate: id and values.
+func (t *ingestTask) contribution(c *event.Contribution, a *mapping.Aggregate, f formats.Fields) (wanted bool, err error) {
+	if c.ID, wanted, err = target(a.Where, a.ID, f); err != nil || !wanted {
+		return false, err
 	}
-	c.ID = id
-	c.Values = make([]event.Scalar, 0, a.Layout.Inputs())
+	from := len(t.staged.values)
 	for _, v := range a.Values {
 		if v.Input == nil {
 			continue
 		}
 		value, err := v.Input.Eval(f)
 		if err != nil {
-			return c, false, err
+			return false, err
 		}
-		c.Values = append(c.Values, value)
+		t.staged.values = append(t.staged.values, value)
 	}
+	c.Values = t.staged.values[from:]
 	if reject := a.Layout.Check(c.Values); reject != nil {
-		return c, false, event.Rejectf(reject.Reason, "aggregate %s: %s", a.StageName(), reject.Message)
+		return false, event.Rejectf(reject.Reason, "aggregate %s: %s", a.StageName(), reject.Message)
 	}
-	return c, true, nil
+	return true, nil
 }
 
 // accept makes what was staged part of the epoch.
@@ -465,7 +483,7 @@ func (t *ingestTask) accept() error {
 }
 
 func (s *staged) reset() {
-	*s = staged{rows: s.rows[:0], fused: s.fused[:0], ids: s.ids[:0]}
+	*s = staged{rows: s.rows[:0], fused: s.fused[:0], values: s.values[:0], ids: s.ids[:0]}
 }
 
 // Barrier implements Task.
@@ -513,19 +531,23 @@ func (r *row) output(b *Barrier) Output {
 	return Output{Topic: r.topic, Key: r.key, Value: append(v, r.body...)}
 }
 
-// arena keeps the encoded rows of an epoch in a few large pieces.
+// arena keeps many short texts in a few large pieces of memory.
 type arena struct {
 	chunk []byte
 	size  int
 }
 
-const arenaChunk = 256 << 10
+const (
+	arenaChunk = 64 << 10
+	// arenaRoom is what a text may take without being copied.
+	arenaRoom = 512
+)
 
 type arenaMark struct{ length, size int }
 
 func (a *arena) mark() arenaMark { return arenaMark{len(a.chunk), a.size} }
 
-// release forgets what was built since the mark, unless a new piece was begun.
+// release forgets what was kept since the mark, unless a new piece was begun.
 func (a *arena) release(m arenaMark) {
 	if m.length <= len(a.chunk) && a.size-m.size == len(a.chunk)-m.length {
 		a.chunk = a.chunk[:m.length]
@@ -533,15 +555,22 @@ func (a *arena) release(m arenaMark) {
 	a.size = m.size
 }
 
-func (a *arena) build(appendTo func(dst []byte) []byte) []byte {
-	if cap(a.chunk)-len(a.chunk) < 512 {
+// room gives an empty slice to append a text to, and then to keep.
+func (a *arena) room() []byte {
+	if cap(a.chunk)-len(a.chunk) < arenaRoom {
 		a.chunk = make([]byte, 0, arenaChunk)
 	}
-	start := len(a.chunk)
-	a.chunk = appendTo(a.chunk)
-	out := a.chunk[start:len(a.chunk):len(a.chunk)]
-	a.size += len(out)
-	return out
+	return a.chunk[len(a.chunk):]
+}
+
+// keep takes what was appended to the last room. A text that grew out of it
+// has memory of its own.
+func (a *arena) keep(text []byte) []byte {
+	a.size += len(text)
+	if cap(text) == cap(a.chunk)-len(a.chunk) {
+		a.chunk = a.chunk[:len(a.chunk)+len(text)]
+	}
+	return text[:len(text):len(text)]
 }
 
 // DecodeCounters reads the counters of a progress record.

@@ -2,6 +2,7 @@ package processors
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/forge-platform/strom/event"
 	"github.com/forge-platform/strom/event/wire"
@@ -25,10 +26,13 @@ type origin struct {
 }
 
 func (o *origin) observe(c *event.Contribution, lateness int64) {
-	o.merge(&origin{
-		tie: c.Tie, partition: c.Place.Partition, offset: c.Place.Offset,
-		timestamp: c.Place.Timestamp, lateness: lateness, set: true,
-	})
+	lateness = max(o.lateness, lateness)
+	if !o.set || o.tie.Compare(c.Tie) < 0 {
+		*o = origin{
+			tie: c.Tie, partition: c.Place.Partition, offset: c.Place.Offset, timestamp: c.Place.Timestamp, set: true,
+		}
+	}
+	o.lateness = lateness
 }
 
 func (o *origin) merge(p *origin) {
@@ -63,44 +67,99 @@ func readOrigin(rd *wire.Reader) origin {
 
 // pane is the state of one window of one object.
 type pane struct {
-	acc *windows.Acc
+	bucket *bucket // nil for one that is only read
+	id     string
+	acc    *windows.Acc
+	// fresh is the origin of the next correction, or of a total's next version:
+	// of what this epoch has added. Not stored. Nil where neither ever was.
+	fresh  *origin
+	origin origin
 	// version is the number of the last result that a correction published,
 	// 0 where none did: a window that closed on time has published version 1
 	// without a word in its pane, so that closing writes no state.
-	version uint32
-	origin  origin
-	// fresh is the origin of the next correction, or of a total's next version:
-	// of what this epoch has added. Not stored.
-	fresh     origin
+	version   uint32
 	dirty     bool
 	corrected bool
 }
 
-func encodePane(dst []byte, l *windows.Layout, p *pane) []byte {
+// observeFresh notes an event that the next correction, or version, is owed to.
+func (p *pane) observeFresh(c *event.Contribution, lateness int64) {
+	if p.fresh == nil {
+		p.fresh = &origin{}
+	}
+	p.fresh.observe(c, lateness)
+}
+
+// bucket holds the cached panes of one window. Panes of a window go together,
+// so they lie side by side in a few pieces of memory.
+type bucket struct {
+	window windows.Window
+	panes  map[string]*pane
+	// complete says that the cache holds every pane of the window that
+	// exists, so that a miss need not look into the store.
+	complete bool
+
+	room  []pane
+	accs  []windows.Acc
+	made  int
+	texts *strings.Builder // ids; it never grows, so what it has given stays
+}
+
+// Panes are made by so many at once.
+const (
+	leastPanes = 4
+	mostPanes  = 512
+)
+
+// add makes an empty pane.
+func (b *bucket) add(l *windows.Layout, id string) *pane {
+	if len(b.room) == 0 {
+		n := min(max(b.made, leastPanes), mostPanes)
+		b.room, b.accs = make([]pane, n), l.Block(n)
+		b.made += n
+	}
+	p := &b.room[0]
+	p.bucket, p.id, p.acc = b, b.keep(id), &b.accs[0]
+	b.room, b.accs = b.room[1:], b.accs[1:]
+	b.panes[p.id] = p
+	return p
+}
+
+// keep copies a text that may alias a record.
+func (b *bucket) keep(s string) string {
+	if b.texts == nil || b.texts.Cap()-b.texts.Len() < len(s) {
+		b.texts = &strings.Builder{}
+		b.texts.Grow(max(len(s), len(s)*min(max(len(b.panes), leastPanes), mostPanes)))
+	}
+	from := b.texts.Len()
+	b.texts.WriteString(s)
+	return b.texts.String()[from:]
+}
+
+func appendPane(dst []byte, l *windows.Layout, p *pane) []byte {
 	dst = append(dst, paneVersion)
 	dst = wire.AppendUint(dst, uint64(p.version))
 	dst = p.origin.append(dst)
 	return l.Append(dst, p.acc)
 }
 
-func decodePane(l *windows.Layout, b []byte) (*pane, error) {
+// decode reads what appendPane wrote into a pane that has an accumulator.
+func (p *pane) decode(l *windows.Layout, b []byte) error {
 	if len(b) == 0 {
-		return nil, fmt.Errorf("%w: empty pane", event.ErrCorrupt)
+		return fmt.Errorf("%w: empty pane", event.ErrCorrupt)
 	}
 	if b[0] != paneVersion {
-		return nil, fmt.Errorf("%w: pane version %d, this build knows %d", event.ErrVersion, b[0], paneVersion)
+		return fmt.Errorf("%w: pane version %d, this build knows %d", event.ErrVersion, b[0], paneVersion)
 	}
 	rd := wire.NewReader(b[1:])
-	p := &pane{version: rd.Uint32(), origin: readOrigin(rd)}
+	p.version, p.origin = rd.Uint32(), readOrigin(rd)
 	if err := rd.Err(); err != nil {
-		return nil, fmt.Errorf("%w: pane: %w", event.ErrCorrupt, err)
+		return fmt.Errorf("%w: pane: %w", event.ErrCorrupt, err)
 	}
-	acc, err := l.Decode(b[len(b)-rd.Len():])
-	if err != nil {
-		return nil, fmt.Errorf("pane: %w", err)
+	if err := l.DecodeInto(p.acc, b[len(b)-rd.Len():]); err != nil {
+		return fmt.Errorf("pane: %w", err)
 	}
-	p.acc = acc
-	return p, nil
+	return nil
 }
 
 // paneKeys builds the keys of one aggregate's panes:
@@ -114,7 +173,10 @@ func newPaneKeys(a *mapping.Aggregate) paneKeys {
 }
 
 func (k paneKeys) key(w windows.Window, id string) []byte {
-	dst := make([]byte, 0, len(k.prefix)+16+len(id))
+	return k.append(make([]byte, 0, len(k.prefix)+16+len(id)), w, id)
+}
+
+func (k paneKeys) append(dst []byte, w windows.Window, id string) []byte {
 	dst = append(dst, k.prefix...)
 	dst = wire.AppendOrdered64(dst, int64(w.End))
 	dst = wire.AppendOrdered64(dst, int64(w.Start))

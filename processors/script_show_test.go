@@ -292,8 +292,8 @@ func (s *script) showPane(key, value []byte, gone string) (string, error) {
 		}
 		out := fmt.Sprintf("%s %s%s", a.Name, showWindow(id, w.Start, w.End), gone)
 		if value != nil {
-			p, err := decodePane(a.Layout, value)
-			if err != nil {
+			p := pane{acc: a.Layout.New()}
+			if err := p.decode(a.Layout, value); err != nil {
 				return "", err
 			}
 			out += fmt.Sprintf(" %d events", p.acc.Events())

@@ -56,32 +56,42 @@ func (l *Layout) Append(dst []byte, a *Acc) []byte {
 // functions, event.ErrCorrupt for bytes that are none. It takes no more memory
 // than the input's length accounts for.
 func (l *Layout) Decode(b []byte) (*Acc, error) {
+	a := l.New()
+	if err := l.DecodeInto(a, b); err != nil {
+		return nil, err
+	}
+	return a, nil
+}
+
+// DecodeInto is Decode into a pane that this layout has made; what that held
+// is forgotten. After an error it is not to be used before another DecodeInto.
+func (l *Layout) DecodeInto(a *Acc, b []byte) error {
+	clear(a.cells)
 	rd := wire.NewReader(b)
 	if v := rd.Byte(); rd.Err() == nil && v != accVersion {
-		return nil, fmt.Errorf("%w: accumulator version %d, this build knows %d", event.ErrVersion, v, accVersion)
+		return fmt.Errorf("%w: accumulator version %d, this build knows %d", event.ErrVersion, v, accVersion)
 	}
 	if err := l.readFuncs(rd); err != nil {
-		return nil, err
+		return err
 	}
-	a := l.New()
 	var err error
 	if a.events, err = readCount(rd); err != nil {
-		return nil, err
+		return err
 	}
 	for i, f := range l.steps {
 		if err := readCell(rd, f, &a.cells[i]); err != nil {
-			return nil, fmt.Errorf("accumulator of %s: %w", f, err)
+			return fmt.Errorf("accumulator of %s: %w", f, err)
 		}
 	}
 	if err := rd.Close(); err != nil {
-		return nil, fmt.Errorf("%w: accumulator: %w", event.ErrCorrupt, err)
+		return fmt.Errorf("%w: accumulator: %w", event.ErrCorrupt, err)
 	}
 	for i, f := range l.steps {
 		if n := a.cells[i].n; n > a.events {
-			return nil, fmt.Errorf("%w: accumulator of %s counts %d of %d events", event.ErrCorrupt, f, n, a.events)
+			return fmt.Errorf("%w: accumulator of %s counts %d of %d events", event.ErrCorrupt, f, n, a.events)
 		}
 	}
-	return a, nil
+	return nil
 }
 
 // readFuncs reads the functions that the accumulator was written for.
@@ -123,29 +133,44 @@ func readCount(rd *wire.Reader) (int64, error) {
 }
 
 // Results gives the published values, one for each function in order.
-func (l *Layout) Results(a *Acc) []Output {
-	out := make([]Output, len(l.Funcs))
-	next := 0
-	for i, f := range l.Funcs {
-		if f == Count {
-			out[i].Value.Text = strconv.FormatInt(a.events, 10)
-			continue
-		}
-		c := &a.cells[next]
-		next++
-		switch {
+func (l *Layout) Results(a *Acc) []Output { return l.AppendResults(nil, a) }
+
+// AppendResults appends what Results gives. Their texts share one allocation.
+func (l *Layout) AppendResults(dst []Output, a *Acc) []Output {
+	texts, ends := make([]byte, 0, 96), make([]int, 0, 16)
+	first, next := len(dst), 0
+	for _, f := range l.Funcs {
+		var out Output
+		switch c := a.cellOf(f, &next); {
+		case f == Count:
+			texts = strconv.AppendInt(texts, a.events, 10)
 		case f == CountValues:
-			out[i].Value.Text = strconv.FormatInt(c.n, 10)
+			texts = strconv.AppendInt(texts, c.n, 10)
 		case c.n == 0:
-			out[i].Value.Null = true
+			out.Value.Null = true
 		case f == Avg:
-			out[i].Value.Text = c.num.Div(c.n).String()
-			out[i].State = appendAvg(nil, c)
+			texts = c.num.Div(c.n).AppendText(texts)
+			out.State = appendAvg(nil, c)
 		default:
-			out[i].Value.Text = c.num.String()
+			texts = c.num.AppendText(texts)
 		}
+		dst, ends = append(dst, out), append(ends, len(texts))
 	}
-	return out
+	all, from := string(texts), 0
+	for i, end := range ends {
+		dst[first+i].Value.Text = all[from:end]
+		from = end
+	}
+	return dst
+}
+
+// cellOf gives the cell of the next function, nil for Count, which has none.
+func (a *Acc) cellOf(f Func, next *int) *cell {
+	if f == Count {
+		return nil
+	}
+	*next++
+	return &a.cells[*next-1]
 }
 
 // Restore rebuilds a pane from what was published, such that going on from it

@@ -108,6 +108,17 @@ func (l *Layout) New() *Acc {
 	return a
 }
 
+// Block returns n empty panes side by side in memory: for those that come and
+// go together, it costs two allocations where New costs two for each.
+func (l *Layout) Block(n int) []Acc {
+	accs, width := make([]Acc, n), len(l.steps)
+	cells := make([]cell, n*width)
+	for i := range accs {
+		accs[i].cells = cells[i*width : (i+1)*width : (i+1)*width]
+	}
+	return accs
+}
+
 // Check says whether Add would accept the values; nil if so. It refuses, with
 // ReasonBadValue, what is no number where a number is needed: a text or a
 // boolean is never taken for one.
