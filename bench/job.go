@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/forge-platform/strom/event"
+	"github.com/forge-platform/strom/internal/membudget"
 	"github.com/forge-platform/strom/kafka"
 	"github.com/forge-platform/strom/mapping"
 	"github.com/forge-platform/strom/processors"
@@ -161,10 +162,12 @@ func runStrom(ctx context.Context, s *spec, out io.Writer) error {
 	if err != nil {
 		return err
 	}
+	memory := membudget.Default()
+	memory.Apply()
 	var w witness
 	err = kafka.New(kafka.Config{
 		Topology: topology, Kafka: mapping.Kafka{Brokers: strings.Split(s.Brokers, ",")},
-		DataDir: s.StateDir, UntilEnd: true, OpenOntology: openNull, CacheBytes: s.CacheBytes,
+		DataDir: s.StateDir, UntilEnd: true, OpenOntology: openNull, Memory: memory, CacheBytes: s.CacheBytes,
 		Observe: func(o kafka.Observation) { w.observe(o, out) },
 	}).Run(ctx)
 	if err != nil {

@@ -17,6 +17,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/forge-platform/strom/event"
+	"github.com/forge-platform/strom/internal/membudget"
 	"github.com/forge-platform/strom/mapping"
 	"github.com/forge-platform/strom/processors"
 	"github.com/forge-platform/strom/sinks/ontology"
@@ -47,9 +48,13 @@ type Config struct {
 	// RebalanceTimeout is how long a group waits for members that do not join
 	// again, at most; 0: 15 s. A member gives up its tasks well within that.
 	RebalanceTimeout time.Duration
-	// CacheBytes bounds the block cache shared by the stores; 0: 256 MiB.
+	// Memory is what the engine divides among the block cache of its stores and
+	// the queues and epochs of its tasks; 0: 2 GiB. The caller tells the runtime.
+	Memory membudget.Bytes
+	// CacheBytes bounds the block cache shared by the stores; 0: its share of Memory.
 	CacheBytes int64
-	// QueueBytes bounds the records that wait in front of a task; 0: 32 MiB.
+	// QueueBytes bounds the records that wait in front of a task; 0: its share
+	// of Memory.
 	QueueBytes int
 	// PollRecords is the number of records that one poll gives at most, of an
 	// input or of a changelog; 0: 20,000.
@@ -136,11 +141,11 @@ func New(c Config) *Engine {
 	if c.RebalanceTimeout == 0 {
 		c.RebalanceTimeout = 15 * time.Second
 	}
-	if c.CacheBytes == 0 {
-		c.CacheBytes = 256 << 20
+	if c.Memory == 0 {
+		c.Memory = 2 << 30
 	}
-	if c.QueueBytes == 0 {
-		c.QueueBytes = 32 << 20
+	if c.CacheBytes == 0 {
+		c.CacheBytes = c.Memory.Cache()
 	}
 	if c.PollRecords == 0 {
 		c.PollRecords = pollRecords

@@ -209,7 +209,7 @@ func (s *session) announce(a processors.Announcement) {
 // record of every partition. The poll loop alone calls it.
 func (s *session) balance(client *kgo.Client) {
 	pause, resume := map[string][]int32{}, map[string][]int32{}
-	bound := int64(s.engine.config.QueueBytes)
+	bound := int64(s.engine.queueBytes())
 	for p, t := range s.tasks {
 		waits := t.inChannel.Load() + t.inRunner.Load()
 		messages := len(t.claim.messages)
@@ -228,6 +228,14 @@ func (s *session) balance(client *kgo.Client) {
 	if len(resume) > 0 {
 		client.ResumeFetchPartitions(resume)
 	}
+}
+
+// queueBytes bounds what waits in front of one task.
+func (e *Engine) queueBytes() int {
+	if e.config.QueueBytes != 0 {
+		return e.config.QueueBytes
+	}
+	return e.config.Memory.Queue(e.layout.all())
 }
 
 // wake wakes whoever waits for an answer or for the epoch in flight.

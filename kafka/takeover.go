@@ -336,7 +336,7 @@ func (t *task) makeRunner(progress state.Progress, input bounds) error {
 	partitions := s.engine.layout.tasks[stage.Name]
 	logic, err := processors.NewTask(processors.TaskConfig{
 		Stage: stage, Partition: t.id.Partition, Partitions: partitions, State: t.view, Progress: progress,
-		EpochTarget: s.engine.epochTarget(),
+		EpochTarget: s.engine.epochTarget(), BudgetBytes: s.engine.config.Memory.Epoch(s.engine.layout.all()),
 	})
 	if err != nil {
 		return err

@@ -39,6 +39,15 @@ type layout struct {
 	ends map[string]map[int32]int64
 }
 
+// all is how many tasks the pipeline has. One replica may have to run them all.
+func (l *layout) all() int {
+	n := 0
+	for _, tasks := range l.tasks {
+		n += int(tasks)
+	}
+	return n
+}
+
 // prepareTopics creates what is missing of the pipeline's own topics, and
 // learns the partition counts. Counts of topics that exist are kept.
 func (e *Engine) prepareTopics(ctx context.Context) error {

@@ -12,10 +12,6 @@ import (
 	"github.com/forge-platform/strom/windows"
 )
 
-// maxCachedPanes bounds the decoded panes that one aggregator keeps in memory
-// across barriers.
-const maxCachedPanes = 1 << 19
-
 type paneID struct {
 	window windows.Window
 	id     string
@@ -46,8 +42,10 @@ type aggregator struct {
 	buckets   map[windows.Window]*bucket
 	last      *bucket
 	cached    int
-	dirty     []*pane
-	corrected []*pane
+	// mostCached bounds the decoded panes that are kept across barriers.
+	mostCached int
+	dirty      []*pane
+	corrected  []*pane
 	// parked holds the first of each chain of parked windows; late are those
 	// that this epoch has parked.
 	parked  map[paneID]*parkedWindow
@@ -55,11 +53,11 @@ type aggregator struct {
 	scratch []windows.Window
 }
 
-func newAggregator(a *mapping.Aggregate, r state.Reader, c *Counters, k *parking) *aggregator {
+func newAggregator(a *mapping.Aggregate, c *TaskConfig, n *Counters, k *parking) *aggregator {
 	return &aggregator{
-		agg: a, total: windows.IsWhole(a.Assigner), keys: newPaneKeys(a), state: r, counters: c, parking: k,
-		watermark: event.WatermarkUnknown,
-		buckets:   map[windows.Window]*bucket{}, parked: map[paneID]*parkedWindow{},
+		agg: a, total: windows.IsWhole(a.Assigner), keys: newPaneKeys(a), state: c.State, counters: n, parking: k,
+		watermark: event.WatermarkUnknown, mostCached: 2 * c.BudgetBytes / paneBytes,
+		buckets: map[windows.Window]*bucket{}, parked: map[paneID]*parkedWindow{},
 	}
 }
 
@@ -402,7 +400,7 @@ func (a *aggregator) expiry(w event.Watermark) event.Watermark {
 // evict empties the cache when it is too large. What it held has been handed
 // over, and state.Reader shows that.
 func (a *aggregator) evict() {
-	if a.cached <= maxCachedPanes {
+	if a.cached <= a.mostCached {
 		return
 	}
 	a.buckets, a.last, a.cached = map[windows.Window]*bucket{}, nil, 0

@@ -40,6 +40,7 @@ func BenchmarkSource(b *testing.B) {
 }
 
 func benchmarkSource(b *testing.B, keys int) {
+	b.Helper()
 	const perEpoch, slab, base = 100_000, 1000, 1_709_251_200_000
 	stage := processors.NewTopology(parsePlan(b, benchClicks), 1).Stages[0]
 	store := state.NewMemory()

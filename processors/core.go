@@ -22,7 +22,7 @@ func (k *core) init(c TaskConfig, aggs []*mapping.Aggregate) error {
 		return err
 	}
 	for _, a := range aggs {
-		g := newAggregator(a, c.State, &k.counters, k.parking)
+		g := newAggregator(a, &k.config, &k.counters, k.parking)
 		g.watermark, g.epoch = c.Progress.Announced, c.Progress.Epoch+1
 		k.aggs = append(k.aggs, g)
 	}

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/cespare/xxhash/v2"
 
@@ -570,7 +571,7 @@ func (a *arena) keep(text []byte) []byte {
 	if cap(text) == cap(a.chunk)-len(a.chunk) {
 		a.chunk = a.chunk[:len(a.chunk)+len(text)]
 	}
-	return text[:len(text):len(text)]
+	return slices.Clip(text)
 }
 
 // DecodeCounters reads the counters of a progress record.

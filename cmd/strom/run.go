@@ -13,6 +13,7 @@ import (
 	"github.com/forge-platform/strom/cmd/strom/internal/pipeline"
 	"github.com/forge-platform/strom/cmd/strom/internal/ui"
 	"github.com/forge-platform/strom/event"
+	"github.com/forge-platform/strom/internal/membudget"
 	"github.com/forge-platform/strom/mapping"
 	"github.com/forge-platform/strom/processors"
 )
@@ -28,10 +29,11 @@ type runFlags struct {
 	dataDir, replica string
 	static           bool
 	sessionTimeout   time.Duration
+	memory           membudget.Bytes
 }
 
 func (a *app) runCommand() *cobra.Command {
-	var f runFlags
+	f := runFlags{memory: membudget.Default()}
 	c := &cobra.Command{
 		Use: "run MAPPING", Short: "Run a pipeline until it is stopped",
 		Long: `Run runs a pipeline against a Kafka and a PostgreSQL that are there. SIGINT,
@@ -60,10 +62,14 @@ mapping's {env: NAME} or {file: PATH}.`,
 	flags.StringVar(&f.replica, "replica", "", "name of this process among the replicas of the pipeline; by default one that nobody else has")
 	flags.BoolVar(&f.static, "static-membership", false, "keep the replica's tasks for it while it is away for less than the session timeout; needs --replica, the same at every start")
 	flags.DurationVar(&f.sessionTimeout, "session-timeout", 10*time.Second, "how long a replica may be silent before the others take its tasks")
+	flags.Var(&f.memory, "memory", memoryUsage)
+	flags.Lookup("memory").DefValue = "" // the machine's, see memoryUsage
 	addConnectionFlags(c, &f.connections)
 	addListenFlag(c, &f.listening, "")
 	return c
 }
+
+const memoryUsage = "memory that this process may use, as in 2GiB or 500MB (default: half of the cgroup's limit, else of the machine's memory)"
 
 func addConnectionFlags(c *cobra.Command, f *connections) {
 	c.Flags().StringSliceVar(&f.brokers, "brokers", nil, "addresses of Kafka brokers, HOST:PORT,... (or STROM_BROKERS)")
@@ -99,7 +105,7 @@ func (a *app) run(c *cobra.Command, path string, f runFlags) error {
 	defer func() { _ = dir.Release() }() // nothing depends on it any more
 	return a.runPipeline(ctx, pipeline.Run{
 		Plan: plan, Kafka: plan.Kafka, Ontology: plan.Ontology, DataDir: dir.Path(), Replica: f.replica,
-		StaticMembership: f.static, SessionTimeout: f.sessionTimeout, UntilEnd: f.untilEnd, Log: a.log, Metrics: w.metrics,
+		StaticMembership: f.static, SessionTimeout: f.sessionTimeout, UntilEnd: f.untilEnd, Log: a.log, Metrics: w.metrics, Memory: f.memory,
 	})
 }
 

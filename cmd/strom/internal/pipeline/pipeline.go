@@ -12,6 +12,7 @@ import (
 
 	"github.com/forge-platform/strom/cmd/strom/internal/metrics"
 	"github.com/forge-platform/strom/event"
+	"github.com/forge-platform/strom/internal/membudget"
 	"github.com/forge-platform/strom/kafka"
 	"github.com/forge-platform/strom/mapping"
 	"github.com/forge-platform/strom/processors"
@@ -31,8 +32,10 @@ type Run struct {
 	// StaticMembership and SessionTimeout are as in kafka.Config.
 	StaticMembership bool
 	SessionTimeout   time.Duration
-	UntilEnd         bool
-	Log              *slog.Logger
+	// Memory is what this process may use; 0: membudget.Default.
+	Memory   membudget.Bytes
+	UntilEnd bool
+	Log      *slog.Logger
 	// Watch, where set, is told of everything that the engine sees, and Metrics
 	// of what it does.
 	Watch   *Watch
@@ -43,9 +46,14 @@ type Run struct {
 // committed), until the input ends, or until an error.
 func (r Run) Do(ctx context.Context) error {
 	topology := processors.NewTopology(r.Plan, Generation)
+	if r.Memory == 0 {
+		r.Memory = membudget.Default()
+	}
+	r.Memory.Apply()
 	c := kafka.Config{
 		Topology: topology, Kafka: r.Kafka, DataDir: r.DataDir,
 		Replica: r.Replica, StaticMembership: r.StaticMembership, SessionTimeout: r.SessionTimeout, UntilEnd: r.UntilEnd, Log: r.Log,
+		Memory: r.Memory,
 		OpenOntology: func(ctx context.Context, p ontology.Pipeline) (ontology.Store, error) {
 			o := ontology.Options{Logger: r.Log}
 			if r.Metrics != nil {
