@@ -94,7 +94,7 @@ bench: build $(BIN)/bench-goka ## Measure ours, Kafka Streams and stock goka: ho
 	$(STROM) bench report bench/results/*.json --out bench/REPORT.md
 
 bench-smoke: build $(BIN)/bench-goka ## Run a tiny round of ours and stock goka, checked, in under a minute
-	@$(STROM) bench aggregate --engine strom,goka --events 400000 --events-of goka=40000 --rounds 2 --timeout 40s --goka $(BIN)/bench-goka
+	@$(STROM) bench aggregate --engine strom,goka --events 3000000 --events-of goka=200000 --rounds 2 --timeout 40s --goka $(BIN)/bench-goka
 
 .PHONY: $(BIN)/bench-goka
 $(BIN)/bench-goka:
