@@ -101,10 +101,10 @@ $(BIN)/bench-goka:
 	@mkdir -p "$(BIN)"
 	go build -trimpath -o "$@" ./bench/peers/goka
 
-faults: ## Run the full crash and fault matrix (CASE=..., SEED=..., FAULTS_FLAGS=...)
+faults: ## Run the full crash and fault matrix (CASE=..., SEED=..., ON=apache, FAULTS_FLAGS=...)
 	@mkdir -p "$(BIN)"
 	go build -o "$(BIN)/faults" ./internal/faults/cmd/faults
-	@"$(BIN)/faults" $(if $(CASE),-case '$(CASE)') $(if $(SEED),-seed $(SEED)) $(FAULTS_FLAGS)
+	@"$(BIN)/faults" $(if $(CASE),-case '$(CASE)') $(if $(SEED),-seed $(SEED)) $(if $(ON),-on '$(ON)') $(FAULTS_FLAGS)
 
 sim: ## Run the simulator (SEEDS=n schedules; SEED=n repeats one; BUG="name" plants a bug)
 	go test ./internal/sim -count=1 -timeout 0 -run '^TestSimulation$$' -v $(SIM_FLAGS)

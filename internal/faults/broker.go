@@ -3,11 +3,13 @@ package faults
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/forge-platform/strom/internal/apachekafka"
 	"github.com/forge-platform/strom/kafka/embedded"
 )
 
@@ -15,6 +17,62 @@ import (
 type Broker interface {
 	Brokers() []string
 	CreateTopic(ctx context.Context, name string, partitions int32) error
+}
+
+// remote is a broker that cases share, each with names of its own.
+type remote struct{ brokers []string }
+
+var _ Broker = (*remote)(nil)
+
+// Brokers implements Broker.
+func (b *remote) Brokers() []string { return b.brokers }
+
+// CreateTopic implements Broker.
+func (b *remote) CreateTopic(ctx context.Context, name string, partitions int32) error {
+	return createTopic(ctx, b.brokers, name, partitions)
+}
+
+// remove removes the topics of a case that is over, so that the broker stays
+// small. What the case has begun and not ended goes with them.
+func (b *remote) remove(ctx context.Context, pipeline string, inputs map[string]int32) error {
+	client, err := kgo.NewClient(kgo.SeedBrokers(b.brokers...))
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	adm := kadm.NewClient(client)
+	listed, err := adm.ListTopics(ctx)
+	if err != nil {
+		return fmt.Errorf("list the topics of a case: %w", err)
+	}
+	own := func(name string) bool {
+		_, input := inputs[name]
+		return input || strings.HasPrefix(name, "strom."+pipeline+".")
+	}
+	var names []string
+	for name := range listed {
+		if own(name) {
+			names = append(names, name)
+		}
+	}
+	if _, err := adm.DeleteTopics(ctx, names...); err != nil {
+		return fmt.Errorf("delete the topics of a case: %w", err)
+	}
+	return nil
+}
+
+// ApacheKafka gives cases an Apache Kafka, which they share; stop ends it.
+func ApacheKafka(ctx context.Context) (newBroker func(context.Context) (Broker, func(), error), stop func() error, err error) {
+	inst, err := apachekafka.Install(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	node, err := apachekafka.Start(ctx, inst, apachekafka.Options{})
+	if err != nil {
+		return nil, nil, err
+	}
+	b := &remote{brokers: node.Brokers()}
+	return func(context.Context) (Broker, func(), error) { return b, func() {}, nil }, node.Stop, nil
 }
 
 // Embedded is a broker in this process, with connections that can be disturbed.
@@ -37,7 +95,11 @@ func StartEmbedded(ctx context.Context, nodes int) (*Embedded, error) {
 
 // CreateTopic implements Broker.
 func (b *Embedded) CreateTopic(ctx context.Context, name string, partitions int32) error {
-	client, err := kgo.NewClient(kgo.SeedBrokers(b.Brokers()...))
+	return createTopic(ctx, b.Brokers(), name, partitions)
+}
+
+func createTopic(ctx context.Context, brokers []string, name string, partitions int32) error {
+	client, err := kgo.NewClient(kgo.SeedBrokers(brokers...))
 	if err != nil {
 		return err
 	}

@@ -15,8 +15,11 @@ import (
 
 // Options are what Main runs.
 type Options struct {
-	Case     string // name of a case, or the beginning of some; "": all
-	Seed     uint64
+	Case string // name of a case, or the beginning of some; "": all
+	Seed uint64
+	// Apache runs cases on an Apache Kafka; those that disturb the broker are
+	// left out.
+	Apache   bool
 	Parallel int
 	Repeat   int
 	Lines    int // as in Harness
@@ -40,6 +43,9 @@ func Main(ctx context.Context, o Options, out io.Writer) (failed int, err error)
 			}
 		}
 		for _, c := range list {
+			if c.Fault != "" && o.Apache {
+				continue // only the embedded broker can be disturbed
+			}
 			cases = append(cases, seeded{c, seed})
 		}
 	}
@@ -54,13 +60,29 @@ func Main(ctx context.Context, o Options, out io.Writer) (failed int, err error)
 		return 0, err
 	}
 	defer func() { _ = server.Stop() }()
-	t := &table{out: out, total: len(cases), databases: &databases{server: server}, options: o}
+	t := &table{out: out, total: len(cases), databases: &databases{server: server}, newBroker: NewEmbedded, options: o}
+	if o.Apache {
+		newBroker, stop, err := ApacheKafka(ctx)
+		if err != nil {
+			return 0, err
+		}
+		defer func() { _ = stop() }()
+		t.newBroker = newBroker
+	}
 	t.run(ctx, cases)
 	if t.left > 0 {
 		fmt.Fprintf(out, "interrupted: %d cases were not run to their end\n", t.left)
 	}
 	fmt.Fprintf(out, "%d passed, %d failed\n", t.passed, t.failed)
 	return t.failed + t.left, nil
+}
+
+// on is what the Makefile's variable ON says.
+func (o *Options) on() string {
+	if o.Apache {
+		return " ON=apache"
+	}
+	return ""
 }
 
 type seeded struct {
@@ -72,6 +94,7 @@ type seeded struct {
 type table struct {
 	options   Options
 	databases *databases
+	newBroker func(context.Context) (Broker, func(), error)
 	total     int
 
 	mu                   sync.Mutex // guards all below
@@ -83,7 +106,7 @@ func (t *table) run(ctx context.Context, cases []seeded) {
 	queue := make(chan seeded)
 	var workers sync.WaitGroup
 	h := &Harness{
-		NewBroker: NewEmbedded, NewDatabase: t.databases.create, Dir: t.options.Dir, Debug: t.options.Debug,
+		NewBroker: t.newBroker, NewDatabase: t.databases.create, Dir: t.options.Dir, Debug: t.options.Debug,
 		Lines: t.options.Lines, Readings: t.options.Readings,
 	}
 	for range max(t.options.Parallel, 1) {
@@ -119,8 +142,8 @@ func (t *table) one(ctx context.Context, h *Harness, c seeded) {
 		return
 	}
 	t.failed++
-	fmt.Fprintf(t.out, "%3d/%d  FAIL  %-32s %-8s %s\n%v\nrepeat with: make faults CASE=%s SEED=%d\n",
-		t.passed+t.failed, t.total, c, c.about(), took, err, c, c.seed)
+	fmt.Fprintf(t.out, "%3d/%d  FAIL  %-32s %-8s %s\n%v\nrepeat with: make faults CASE=%s SEED=%d%s\n",
+		t.passed+t.failed, t.total, c, c.about(), took, err, c, c.seed, t.options.on())
 }
 
 func (c Case) about() string {

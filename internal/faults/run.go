@@ -132,6 +132,12 @@ func (r *run) prepare(ctx context.Context) error {
 		return err
 	}
 	r.broker, r.undo = broker, append(r.undo, stop)
+	if b, ok := broker.(*remote); ok {
+		r.undo = append(r.undo, func() {
+			// Nothing depends on it: names are never used again.
+			_ = b.remove(context.WithoutCancel(ctx), plan.Pipeline, r.workload.topics)
+		})
+	}
 	for topic, n := range r.workload.topics {
 		if err := broker.CreateTopic(ctx, topic, n); err != nil {
 			return err

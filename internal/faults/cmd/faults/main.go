@@ -33,7 +33,16 @@ func run(args []string, stdout, stderr io.Writer) int {
 	flags.IntVar(&o.Readings, "readings", 0, "readings of meters; 0: 2,400")
 	flags.BoolVar(&o.List, "list", false, "list the cases and end")
 	flags.BoolVar(&o.Debug, "debug", false, "let replicas log everything")
+	on := flags.String("on", "embedded", "the broker: embedded or apache")
 	if err := flags.Parse(args); err != nil {
+		return 2
+	}
+	switch *on {
+	case "embedded":
+	case "apache":
+		o.Apache = true
+	default:
+		fmt.Fprintf(stderr, "faults: there is no broker %q: embedded or apache\n", *on)
 		return 2
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
