@@ -127,6 +127,7 @@ func DecodeResult(b []byte) (Result, error) {
 	r.Epoch = Epoch(rd.Int())
 	r.Recorded = RecordedTime(rd.Int())
 	r.KeyID = rd.Uint32()
+	rd.ShareTexts()
 	r.Type, r.ID, r.Aggregate = rd.String(), rd.String(), rd.String()
 	r.ValidFrom, r.ValidTo = EventTime(rd.Int()), EventTime(rd.Int())
 	if n := rd.Count(); n > 0 {

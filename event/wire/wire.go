@@ -46,10 +46,17 @@ func Ordered64(b []byte) int64 { return int64(binary.BigEndian.Uint64(b) ^ (1 <<
 type Reader struct {
 	buf []byte
 	err error
+	// text is a copy of all that there is to read; empty: each text is its own.
+	text string
 }
 
 // NewReader returns a Reader over b. Byte slices that it returns alias b.
 func NewReader(b []byte) *Reader { return &Reader{buf: b} }
+
+// ShareTexts makes the texts that are read from now on parts of one copy of
+// what is left to read, for records that are mostly text: one allocation
+// instead of one for each, and whoever keeps one text keeps all.
+func (r *Reader) ShareTexts() { r.text = string(r.buf) }
 
 func (r *Reader) fail(err error) {
 	if r.err == nil {
@@ -135,8 +142,15 @@ func (r *Reader) Bytes() []byte {
 	return b
 }
 
-// String reads a byte string as a string of its own.
-func (r *Reader) String() string { return string(r.Bytes()) }
+// String reads a byte string as a string of its own, but see ShareTexts.
+func (r *Reader) String() string {
+	b := r.Bytes()
+	if r.text == "" {
+		return string(b)
+	}
+	end := len(r.text) - len(r.buf)
+	return r.text[end-len(b) : end]
+}
 
 // Count reads a number of elements, each of at least one byte, so that a
 // corrupt count cannot make the caller allocate more than the input holds.

@@ -17,7 +17,15 @@ func TestWhatIsAppendedIsRead(t *testing.T) {
 		i := rapid.OneOf(rapid.Int64(), rapid.SampledFrom([]int64{math.MinInt64, math.MaxInt64})).Draw(t, "int")
 		s, b := rapid.String().Draw(t, "string"), rapid.SliceOf(rapid.Byte()).Draw(t, "bytes")
 		encoded := wire.AppendBytes(wire.AppendString(wire.AppendInt(wire.AppendUint(nil, u), i), s), b)
-		rd := wire.NewReader(append(encoded, 7))
+		share := rapid.Bool().Draw(t, "share texts")
+		reader := func(b []byte) *wire.Reader {
+			rd := wire.NewReader(b)
+			if share {
+				rd.ShareTexts()
+			}
+			return rd
+		}
+		rd := reader(append(encoded, 7))
 		if gu, gi, gs, gb := rd.Uint(), rd.Int(), rd.String(), rd.Bytes(); gu != u || gi != i || gs != s || !bytes.Equal(gb, b) {
 			t.Fatalf("got %d %d %q %x, want %d %d %q %x", gu, gi, gs, gb, u, i, s, b)
 		}
@@ -28,7 +36,7 @@ func TestWhatIsAppendedIsRead(t *testing.T) {
 			t.Fatalf("close: %v", rd.Close())
 		}
 		// Cut anywhere, the end of the input is an error that stays.
-		rd = wire.NewReader(encoded[:rapid.IntRange(0, len(encoded)-1).Draw(t, "cut")])
+		rd = reader(encoded[:rapid.IntRange(0, len(encoded)-1).Draw(t, "cut")])
 		rd.Uint()
 		rd.Int()
 		_, _ = rd.String(), rd.Bytes()
