@@ -110,33 +110,49 @@ func createTopic(ctx context.Context, brokers []string, name string, partitions 
 	return nil
 }
 
+// groupMember is a member of a consumer group.
+type groupMember struct{ group, id string }
+
+// members are those of a client in all groups.
+func (b *Embedded) members(ctx context.Context, clientID string) ([]groupMember, error) {
+	client, err := kgo.NewClient(kgo.SeedBrokers(b.Brokers()...))
+	if err != nil {
+		return nil, err
+	}
+	defer client.Close()
+	groups, err := kadm.NewClient(client).DescribeGroups(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("describe the groups: %w", err)
+	}
+	var out []groupMember
+	for _, g := range groups {
+		for _, m := range g.Members {
+			if m.ClientID == clientID {
+				out = append(out, groupMember{g.Group, m.MemberID})
+			}
+		}
+	}
+	return out, nil
+}
+
 // bury takes the members of a dead replica out of their groups. Apache Kafka
 // does so by itself when their sessions have ended; in the embedded broker a
 // member whose connection breaks while it waits for the answer to its JoinGroup
 // has no session yet, and lives for ever.
-func (b *Embedded) bury(ctx context.Context, clientID string) error {
+func (b *Embedded) bury(ctx context.Context, dead []groupMember) error {
 	client, err := kgo.NewClient(kgo.SeedBrokers(b.Brokers()...))
 	if err != nil {
 		return err
 	}
 	defer client.Close()
-	groups, err := kadm.NewClient(client).DescribeGroups(ctx)
-	if err != nil {
-		return fmt.Errorf("describe the groups: %w", err)
-	}
-	for _, g := range groups {
-		for _, m := range g.Members {
-			if m.ClientID != clientID {
-				continue
-			}
-			req := kmsg.NewPtrLeaveGroupRequest()
-			req.Group = g.Group
-			member := kmsg.NewLeaveGroupRequestMember()
-			member.MemberID = m.MemberID
-			req.Members = append(req.Members, member)
-			if _, err := req.RequestWith(ctx, client); err != nil {
-				return fmt.Errorf("take %s out of group %s: %w", m.MemberID, g.Group, err)
-			}
+	for _, m := range dead {
+		req := kmsg.NewPtrLeaveGroupRequest()
+		req.Group = m.group
+		member := kmsg.NewLeaveGroupRequestMember()
+		member.MemberID = m.id
+		req.Members = append(req.Members, member)
+		if _, err := req.RequestWith(ctx, client); err != nil {
+			return fmt.Errorf("take %s out of group %s: %w", m.id, m.group, err)
 		}
 	}
 	return nil

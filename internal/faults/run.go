@@ -293,6 +293,11 @@ func (r *run) reach(ctx context.Context) (victim, beside *replica, err error) {
 		return r.together(ctx, s)
 	case takingOver:
 		return r.takeOver(ctx, s)
+	case leading:
+		if r.c.beside() {
+			return r.lead(ctx, s)
+		}
+		return r.takeOver(ctx, s)
 	default:
 		return r.giveUp(ctx, s)
 	}
@@ -365,6 +370,22 @@ func (r *run) takeOver(ctx context.Context, s childSpec) (victim, peer *replica,
 	return victim, peer, err
 }
 
+// lead lets the victim become the coordinator, and a peer join when it has
+// reached its point.
+func (r *run) lead(ctx context.Context, s childSpec) (victim, peer *replica, err error) {
+	s.Armed = true
+	r.startFeed(ctx)
+	if victim, err = r.start(ctx, s); err != nil {
+		return nil, nil, err
+	}
+	what := "the victim reaches " + r.c.Point
+	if err := victim.await(ctx, what, r.harness.patience(), func() bool { return victim.reached != "" || victim.ended }); err != nil {
+		return nil, nil, err
+	}
+	peer, err = r.start(ctx, childSpec{Replica: namePeer, DataDir: r.emptyDir()})
+	return victim, peer, err
+}
+
 // giveUp lets the victim run, and a peer join it.
 func (r *run) giveUp(ctx context.Context, s childSpec) (victim, peer *replica, err error) {
 	s.Armed = true
@@ -384,15 +405,35 @@ func (r *run) giveUp(ctx context.Context, s childSpec) (victim, peer *replica, e
 }
 
 // buryLater takes a dead replica's members out of the groups of a broker that
-// does not do so by itself, when their sessions should have ended.
+// does not do so by itself, when their sessions should have ended, and looks
+// again as long as the case lasts: one may come out of a rebalance only then.
 func (r *run) buryLater(ctx context.Context, p *replica) {
 	b, ok := r.broker.(*Embedded)
 	if !ok || p.spec.Static {
 		return
 	}
-	time.AfterFunc(r.harness.session()*3/2, func() {
-		_ = b.bury(ctx, "strom-"+p.spec.Replica) // only of use where the case goes on
-	})
+	client := "strom-" + p.spec.Replica
+	dead, _ := b.members(ctx, client) // only of use where the case goes on; then it has them
+	nextHasItsName := r.c.Way == SameReplica
+	buried := make(chan struct{})
+	ctx, stop := context.WithCancel(ctx)
+	r.undo = append(r.undo, func() { stop(); <-buried })
+	go func() {
+		defer close(buried)
+		tick := time.NewTicker(r.harness.session() * 3 / 2)
+		defer tick.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+			}
+			if !nextHasItsName {
+				dead, _ = b.members(ctx, client)
+			}
+			_ = b.bury(ctx, dead)
+		}
+	}()
 }
 
 // goOn lets the case's way on take place, and reads the input to its end.

@@ -44,6 +44,9 @@ const (
 	givingUp
 	// sharing: it runs beside another one, always.
 	sharing
+	// leading: it becomes the coordinator, after one that died, or before another
+	// one joins it.
+	leading
 )
 
 // spec says how a point is reached.
@@ -55,8 +58,6 @@ type spec struct {
 	// hold is where the replica is held until another one has joined.
 	hold     Trigger
 	emptyDir bool // it has no local state
-	// sole says that of two replicas one alone reaches the point, and which is not known.
-	sole bool
 	// only names the one workload that reaches the point, "" for all.
 	only string
 }
@@ -81,8 +82,8 @@ func specs() []spec {
 		"notice":            {from: few, to: few, only: workloadQuakes},
 		"noticed":           {from: few, to: few, only: workloadQuakes},
 		"barrier.markers":   {scenario: sharing, from: few, to: 4, only: workloadMeters},
-		"lead":              {scenario: takingOver, from: few, to: few, sole: true},
-		"lead.fenced":       {scenario: takingOver, from: few, to: few, sole: true},
+		"lead":              {scenario: leading, from: few, to: few},
+		"lead.fenced":       {scenario: leading, from: few, to: few},
 		"readback.asked":    {from: some, to: someTo},
 		"readback.answered": {from: some, to: someTo},
 		"readback.granted":  {from: few, to: 4},
@@ -143,9 +144,6 @@ func Matrix(seed uint64) []Case {
 	var out []Case
 	for i, s := range specs() {
 		for j, way := range Ways() {
-			if s.sole && way == OneOfTwo {
-				continue
-			}
 			c := Case{Point: s.point, Way: way, spec: s, Workload: s.only}
 			rng := caseRand(seed, c.String())
 			if c.Workload == "" {
