@@ -66,6 +66,7 @@ test-apache: ## Run the tests of the engine and of replicas on Apache Kafka; nee
 	@[ -n "$(APACHE_TESTS)" ] || { echo 'make test-apache: no tests found' >&2; exit 1; }
 	STROM_TEST_ON=apache go test -timeout 20m -p 1 $(TEST_FLAGS) ./internal/kafkatest
 	STROM_TEST_ON=apache go test -timeout 20m -p 1 $(TEST_FLAGS) -run '^($(APACHE_TESTS))$$' ./kafka ./cmd/strom
+	go run ./internal/faults/cmd/faults -on apache -case commit.end_sent
 
 lint: $(GOLANGCI_LINT) ## Check formatting, go vet and golangci-lint (import layers included)
 	@bad=$$(gofmt -l -s .); if [ -n "$$bad" ]; then \
@@ -80,17 +81,20 @@ $(GOLANGCI_LINT):
 
 # Events for runs of at least 30 s on two cores; goka is given a part of them.
 BENCH_ROUNDS ?= 3
-BENCH_EVENTS ?= 15000000
-BENCH_EVENTS_OF ?= goka=1000000
+# So many events that each run takes more than 30 s on a machine of today.
+BENCH_EVENTS_CONSUME ?= 80000000
+BENCH_EVENTS_10K     ?= 45000000
+BENCH_EVENTS_100K    ?= 15000000
+BENCH_EVENTS_OF      ?= kafka-streams=8000000,goka=4000000
 BENCH_FLAGS  ?= --broker apache --seed 1
 BENCH_PEERS  := bench/peers/kafka-streams
 
-bench: build $(BIN)/bench-goka ## Measure ours, Kafka Streams and stock goka: hours (needs Maven)
+bench: build $(BIN)/bench-goka ## Measure ours, Kafka Streams and stock goka: half an hour (needs Maven)
 	mvn -B -q -f $(BENCH_PEERS) clean package
 	@mkdir -p bench/results
-	$(STROM) bench consume --events $(BENCH_EVENTS) --rounds $(BENCH_ROUNDS) $(BENCH_FLAGS) --out bench/results/consume-10k.json
-	$(STROM) bench aggregate --engine strom,kafka-streams,goka --keys 10000 --events $(BENCH_EVENTS) --events-of $(BENCH_EVENTS_OF) --rounds $(BENCH_ROUNDS) $(BENCH_FLAGS) --goka $(BIN)/bench-goka --out bench/results/aggregate-10k.json
-	$(STROM) bench aggregate --engine strom,kafka-streams,goka --keys 100000 --events $(BENCH_EVENTS) --events-of $(BENCH_EVENTS_OF) --rounds $(BENCH_ROUNDS) $(BENCH_FLAGS) --goka $(BIN)/bench-goka --out bench/results/aggregate-100k.json
+	$(STROM) bench consume --events $(BENCH_EVENTS_CONSUME) --rounds $(BENCH_ROUNDS) $(BENCH_FLAGS) --out bench/results/consume-10k.json
+	$(STROM) bench aggregate --engine strom,kafka-streams,goka --keys 10000 --events $(BENCH_EVENTS_10K) --events-of $(BENCH_EVENTS_OF) --rounds $(BENCH_ROUNDS) $(BENCH_FLAGS) --goka $(BIN)/bench-goka --out bench/results/aggregate-10k.json
+	$(STROM) bench aggregate --engine strom,kafka-streams,goka --keys 100000 --events $(BENCH_EVENTS_100K) --events-of $(BENCH_EVENTS_OF) --rounds $(BENCH_ROUNDS) $(BENCH_FLAGS) --goka $(BIN)/bench-goka --out bench/results/aggregate-100k.json
 	$(STROM) bench report bench/results/*.json --out bench/REPORT.md
 
 bench-smoke: build $(BIN)/bench-goka ## Run a tiny round of ours and stock goka, checked, in under a minute

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -104,10 +105,19 @@ func createTopic(ctx context.Context, brokers []string, name string, partitions 
 		return err
 	}
 	defer client.Close()
-	if _, err := kadm.NewClient(client).CreateTopic(ctx, partitions, 1, nil, name); err != nil {
+	adm := kadm.NewClient(client)
+	if _, err := adm.CreateTopic(ctx, partitions, 1, nil, name); err != nil {
 		return fmt.Errorf("create topic %s: %w", name, err)
 	}
-	return nil
+	// Apache Kafka's controller answers before its broker has heard of the topic.
+	return poll(ctx, "the broker knows topic "+name, 10*time.Second, func() (bool, error) {
+		topics, err := adm.ListTopics(ctx, name)
+		if err != nil {
+			return false, fmt.Errorf("look for topic %s: %w", name, err)
+		}
+		t := topics[name]
+		return t.Err == nil && len(t.Partitions) == int(partitions), nil
+	})
 }
 
 // groupMember is a member of a consumer group.
