@@ -86,8 +86,11 @@ func (a *aggregator) addTo(w windows.Window, c *event.Contribution) error {
 	if err != nil {
 		return err
 	}
-	a.agg.Layout.Add(p.acc, c.Values)
 	closed := timing == windows.Late
+	if closed && p.shared {
+		p = p.bucket.replace(a.agg.Layout, p)
+	}
+	a.agg.Layout.Add(p.acc, c.Values)
 	if !closed {
 		a.counters.OnTime++
 		p.origin.observe(c, 0)
@@ -201,9 +204,18 @@ type closing struct {
 	// results are the corrections; windows that close are streamed.
 	results []event.Result
 	expired []state.Range
-	// closeRange holds the panes of the windows that close.
+	// closeRange holds the panes of the windows that close. Where memory has all
+	// of a window they are taken from there: inMemory, in the order of the keys.
 	closeRange state.Range
 	closes     bool
+	inMemory   []closedWindow
+}
+
+// closedWindow are all panes of a window at the barrier that closes it. Nobody
+// changes them any more, see pane.shared.
+type closedWindow struct {
+	window windows.Window
+	panes  []*pane
 }
 
 func (a *aggregator) barrier(b *Barrier) (*closing, error) {
@@ -225,6 +237,7 @@ func (a *aggregator) barrier(b *Barrier) (*closing, error) {
 	a.late = nil
 	if !a.total {
 		c.closeRange, c.closes = a.keys.endingIn(a.watermark, next)
+		a.share(c, next)
 		a.expire(c, next)
 	}
 	a.watermark, a.epoch = next, b.Epoch+1
@@ -372,6 +385,24 @@ func comparePaneIDs(x, y paneID) int {
 	return strings.Compare(x.id, y.id)
 }
 
+// share hands over the panes of the windows that close, where memory has them all.
+func (a *aggregator) share(c *closing, next event.Watermark) {
+	for w, b := range a.buckets {
+		if !b.complete || !c.closes || !next.Passed(w.End) || a.watermark.Passed(w.End) {
+			continue
+		}
+		closed := closedWindow{window: w, panes: make([]*pane, 0, len(b.panes))}
+		for _, p := range b.panes {
+			p.shared = true
+			closed.panes = append(closed.panes, p)
+		}
+		c.inMemory = append(c.inMemory, closed)
+	}
+	slices.SortFunc(c.inMemory, func(x, y closedWindow) int {
+		return comparePaneIDs(paneID{window: x.window}, paneID{window: y.window})
+	})
+}
+
 // expire drops the windows whose allowed lateness has passed.
 func (a *aggregator) expire(c *closing, next event.Watermark) {
 	limit := a.expiry(next)
@@ -416,10 +447,46 @@ func (a *aggregator) stream(c *closing, b *Barrier, at state.Reader, emit func(*
 	if !c.closes {
 		return nil
 	}
+	out := closedRows{aggregator: a, barrier: b, emit: emit}
+	rest := c.closeRange
+	for i := range c.inMemory {
+		w := &c.inMemory[i]
+		own := a.keys.window(w.window)
+		if err := out.stored(at, state.Range{From: rest.From, To: own.From}); err != nil {
+			return err
+		}
+		rest.From = own.To
+		slices.SortFunc(w.panes, func(x, y *pane) int { return strings.Compare(x.id, y.id) })
+		for _, p := range w.panes {
+			if err := out.row(w.window, p.id, p); err != nil {
+				return err
+			}
+		}
+	}
+	return out.stored(at, rest)
+}
+
+// closedRows writes the results of windows that close. Its buffers serve every row.
+type closedRows struct {
+	aggregator *aggregator
+	barrier    *Barrier
+	emit       func(*event.Result) error
+	result     event.Result
+	outs       []windows.Output
+}
+
+func (c *closedRows) row(w windows.Window, id string, p *pane) error {
+	a := c.aggregator
+	c.outs = a.agg.Layout.AppendResults(c.outs[:0], p.acc)
+	a.fill(&c.result, c.barrier, w, id, c.outs, 1, event.CauseOnTime, &p.origin)
+	return c.emit(&c.result)
+}
+
+// stored writes those of the windows that the store has in a range.
+func (c *closedRows) stored(at state.Reader, r state.Range) error {
+	a := c.aggregator
 	p := pane{acc: a.agg.Layout.New()}
-	var r event.Result // its buffers serve every row
-	var outs []windows.Output
-	return at.Scan(c.closeRange, func(key, value []byte) (bool, error) {
+	return at.Scan(r, func(key, value []byte) (bool, error) {
 		w, id, err := a.keys.parse(key)
 		if err != nil {
 			return false, err
@@ -427,9 +494,7 @@ func (a *aggregator) stream(c *closing, b *Barrier, at state.Reader, emit func(*
 		if err := a.decode(&p, value, w, id); err != nil {
 			return false, err
 		}
-		outs = a.agg.Layout.AppendResults(outs[:0], p.acc)
-		a.fill(&r, b, w, id, outs, 1, event.CauseOnTime, &p.origin)
-		return true, emit(&r)
+		return true, c.row(w, id, &p)
 	})
 }
 

@@ -80,6 +80,9 @@ type pane struct {
 	version   uint32
 	dirty     bool
 	corrected bool
+	// shared: whoever publishes the closing window reads the pane, beside the
+	// task. It stays as it was at that barrier; a late event replaces it.
+	shared bool
 }
 
 // observeFresh notes an event that the next correction, or version, is owed to.
@@ -113,15 +116,30 @@ const (
 
 // add makes an empty pane.
 func (b *bucket) add(l *windows.Layout, id string) *pane {
+	p := b.take(l)
+	p.id = b.keep(id)
+	b.panes[p.id] = p
+	return p
+}
+
+// replace puts a copy in the place of a pane that must not change any more.
+func (b *bucket) replace(l *windows.Layout, old *pane) *pane {
+	p := b.take(l)
+	p.id, p.version, p.origin = old.id, old.version, old.origin
+	l.Merge(p.acc, old.acc)
+	b.panes[p.id] = p
+	return p
+}
+
+func (b *bucket) take(l *windows.Layout) *pane {
 	if len(b.room) == 0 {
 		n := min(max(b.made, leastPanes), mostPanes)
 		b.room, b.accs = make([]pane, n), l.Block(n)
 		b.made += n
 	}
 	p := &b.room[0]
-	p.bucket, p.id, p.acc = b, b.keep(id), &b.accs[0]
+	p.bucket, p.acc = b, &b.accs[0]
 	b.room, b.accs = b.room[1:], b.accs[1:]
-	b.panes[p.id] = p
 	return p
 }
 
