@@ -144,7 +144,7 @@ func (s *stores) openStore(t processors.TaskID) (*state.Pebble, error) {
 	st, err := state.OpenPebble(s.dir(t), state.Identity{
 		Pipeline: top.Plan.Pipeline, Generation: top.Generation, Stage: t.Stage,
 		Partition: t.Partition, Cluster: s.engine.layout.cluster,
-	}, state.PebbleOptions{Cache: s.cache})
+	}, state.PebbleOptions{Cache: s.cache, TableBytes: s.engine.config.Memory.Table(s.engine.layout.all())})
 	if err != nil {
 		return nil, err
 	}

@@ -59,6 +59,8 @@ type PebbleOptions struct {
 	CacheBytes int64
 	// Cache is shared by the stores of one process.
 	Cache *pebble.Cache
+	// TableBytes is what is gathered in memory before a file is written; 0: 16 MiB.
+	TableBytes uint64
 }
 
 // Pebble is a Store on disk.
@@ -91,8 +93,11 @@ func OpenPebble(dir string, id Identity, o PebbleOptions) (*Pebble, error) {
 		cache = pebble.NewCache(size)
 		defer cache.Unref()
 	}
+	if o.TableBytes == 0 {
+		o.TableBytes = 16 << 20
+	}
 	opts := &pebble.Options{
-		FS: o.FS, Cache: cache, Logger: quiet{}, MemTableSize: 16 << 20, Merger: merger(),
+		FS: o.FS, Cache: cache, Logger: quiet{}, MemTableSize: o.TableBytes, Merger: merger(),
 		// Without this Pebble ends the process; damage comes back as the error
 		// of whoever reads it, and the store is rebuilt.
 		EventListener: &pebble.EventListener{DataCorruption: func(pebble.DataCorruptionInfo) {}},

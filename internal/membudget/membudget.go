@@ -38,6 +38,12 @@ func (b Bytes) Cache() int64 { return min(int64(b)/8, 1<<30) }
 // Queue is what may wait in front of each of so many tasks.
 func (b Bytes) Queue(tasks int) int { return share(int64(b)/16, tasks, 32<<20) }
 
+// Table is what each of the stores of so many tasks may gather before it writes
+// a file. A store has two: one that fills, and one that is being written.
+func (b Bytes) Table(tasks int) uint64 {
+	return uint64(min(max(1<<20, int64(b)/64/int64(max(tasks, 1))), 64<<20))
+}
+
 // Epoch is what one epoch of each of so many tasks may gather. A task has two:
 // one that fills, and one that is being committed.
 func (b Bytes) Epoch(tasks int) int { return share(int64(b)/16, tasks, 64<<20) }

@@ -36,8 +36,8 @@ func TestStringsAreRead(t *testing.T) {
 func TestSharesStayWithinTheBudget(t *testing.T) {
 	for _, b := range []Bytes{Least, 1 << 30, 12 << 30, 256 << 30} {
 		for _, tasks := range []int{0, 1, 4, 8} {
-			all := b.Cache() + int64(max(tasks, 1)*(b.Queue(tasks)+2*b.Epoch(tasks)))
-			if all > int64(b)*2/5 {
+			all := b.Cache() + int64(max(tasks, 1)*(b.Queue(tasks)+2*b.Epoch(tasks)+2*int(b.Table(tasks))))
+			if all > int64(b)/2 {
 				t.Errorf("%s for %d tasks: %d MiB", b, tasks, all>>20)
 			}
 		}
