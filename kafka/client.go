@@ -102,7 +102,7 @@ func (e *Engine) newClient(opts ...kgo.Opt) (*kgo.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	base = append(base, kgo.ClientID(clientID(e.config.Replica)))
+	base = append(base, kgo.ClientID(ClientID(e.config.Replica)))
 	if e.config.Dial != nil {
 		base = append(base, kgo.Dialer(e.config.Dial))
 	}
@@ -113,7 +113,8 @@ func (e *Engine) newClient(opts ...kgo.Opt) (*kgo.Client, error) {
 // which the groups' members are known.
 const clientPrefix = "strom."
 
-func clientID(replica string) string { return clientPrefix + replica }
+// ClientID is the client id of a replica, by which groups name their members.
+func ClientID(replica string) string { return clientPrefix + replica }
 
 // leavePatience bounds how long the end of a client may take: with the broker
 // away it would wait for it.

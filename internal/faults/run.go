@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/forge-platform/strom/kafka"
 	"github.com/forge-platform/strom/mapping"
 	"github.com/forge-platform/strom/processors"
 )
@@ -412,7 +413,7 @@ func (r *run) buryLater(ctx context.Context, p *replica) {
 	if !ok || p.spec.Static {
 		return
 	}
-	client := "strom-" + p.spec.Replica
+	client := kafka.ClientID(p.spec.Replica)
 	dead, _ := b.members(ctx, client) // only of use where the case goes on; then it has them
 	nextHasItsName := r.c.Way == SameReplica
 	buried := make(chan struct{})
