@@ -65,6 +65,7 @@ type PebbleOptions struct {
 type Pebble struct {
 	db   *pebble.DB
 	dir  string
+	fs   vfs.FS
 	last uint64 // number of the last batch; the writer's
 }
 
@@ -82,6 +83,11 @@ func OpenPebble(dir string, id Identity, o PebbleOptions) (*Pebble, error) {
 	if err := checkIdentity(o.FS, dir, id); err != nil {
 		return nil, err
 	}
+	return openDB(dir, o, false)
+}
+
+// openDB opens the files of a store.
+func openDB(dir string, o PebbleOptions, readOnly bool) (*Pebble, error) {
 	cache := o.Cache
 	if cache == nil {
 		size := o.CacheBytes
@@ -92,7 +98,7 @@ func OpenPebble(dir string, id Identity, o PebbleOptions) (*Pebble, error) {
 		defer cache.Unref()
 	}
 	opts := &pebble.Options{
-		FS: o.FS, Cache: cache, Logger: quiet{}, MemTableSize: 16 << 20, Merger: merger(),
+		FS: o.FS, Cache: cache, Logger: quiet{}, MemTableSize: 16 << 20, Merger: merger(), ReadOnly: readOnly,
 		// Without this Pebble ends the process; damage comes back as the error
 		// of whoever reads it, and the store is rebuilt.
 		EventListener: &pebble.EventListener{DataCorruption: func(pebble.DataCorruptionInfo) {}},
@@ -108,7 +114,7 @@ func OpenPebble(dir string, id Identity, o PebbleOptions) (*Pebble, error) {
 		// Torn and missing files have many texts and no class of their own.
 		return nil, fmt.Errorf("open state %s: %w: %w", dir, ErrDamaged, err)
 	}
-	p := &Pebble{db: db, dir: dir}
+	p := &Pebble{db: db, dir: dir, fs: o.FS}
 	if err := p.checkUnbroken(); err != nil {
 		return nil, errors.Join(err, db.Close())
 	}
