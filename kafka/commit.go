@@ -117,6 +117,9 @@ func (s *session) commit(n event.Epoch, waiting map[event.Partition]*handed) err
 		if err := s.apply(waiting[p], c); err != nil {
 			return err
 		}
+		if err := s.engine.saver.take(waiting[p].task); err != nil {
+			return err
+		}
 		s.engine.config.At("commit.stored")
 	}
 	s.engine.config.At("commit.applied")

@@ -26,6 +26,11 @@ const (
 	// kindNext tells, outside transactions, which record a source task reads
 	// next. Nothing but the time of the next announcement depends on it.
 	kindNext = "next"
+	// kindSavepoint asks for a savepoint, outside transactions; kindSaved tells
+	// that tasks have written their part of one, or why they could not. Both are
+	// for whoever waits: a savepoint is what lies in its directory.
+	kindSavepoint = "savepoint"
+	kindSaved     = "saved"
 )
 
 // controlRecord is one record of the control topic.
@@ -43,6 +48,12 @@ type controlRecord struct {
 	Hold        bool                       `json:"hold,omitempty"`
 	End         bool                       `json:"end,omitempty"`
 	Coordinator string                     `json:"coordinator,omitempty"`
+	// Savepoint is the name of one, in a barrier, a request and what is saved.
+	Savepoint string `json:"savepoint,omitempty"`
+	// Until is when nobody waits for a requested savepoint any more.
+	Until event.RecordedTime `json:"until,omitempty"`
+	// Why says what went wrong.
+	Why string `json:"why,omitempty"`
 
 	// ack and next
 	Stage  string    `json:"stage,omitempty"`
@@ -97,7 +108,7 @@ func decodeControl(b []byte) (controlRecord, error) {
 func encodeAnnouncement(a processors.Announcement, who string) ([]byte, error) {
 	r := controlRecord{
 		Kind: kindBarrier, Epoch: a.Epoch, Recorded: a.Recorded, Watermarks: a.Watermarks,
-		Granted: a.Granted, Mapping: a.Mapping, Hold: a.Hold, End: a.End, Coordinator: who,
+		Granted: a.Granted, Mapping: a.Mapping, Hold: a.Hold, End: a.End, Coordinator: who, Savepoint: a.Savepoint,
 	}
 	for _, t := range a.Idle {
 		r.Idle = append(r.Idle, taskJSON(t))
@@ -108,7 +119,7 @@ func encodeAnnouncement(a processors.Announcement, who string) ([]byte, error) {
 func (r *controlRecord) announcement() processors.Announcement {
 	a := processors.Announcement{
 		Epoch: r.Epoch, Recorded: r.Recorded, Watermarks: r.Watermarks, Mapping: r.Mapping,
-		Hold: r.Hold, End: r.End, Granted: r.Granted,
+		Hold: r.Hold, End: r.End, Granted: r.Granted, Savepoint: r.Savepoint,
 	}
 	if a.Watermarks == nil {
 		a.Watermarks = map[string]event.Watermark{}

@@ -267,6 +267,8 @@ func (a *announcer) observe(recs []controlRecord) error {
 				t := processors.TaskID{Stage: r.Stage, Partition: r.Tasks[j].Partition}
 				a.coordinator.Noticed(t, r.Epoch, r.Tasks[j].next(), r.Tasks[j].AtEnd)
 			}
+		case kindSavepoint:
+			a.coordinator.RequestSavepoint(r.Savepoint, r.Until)
 		}
 	}
 	return nil

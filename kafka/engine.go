@@ -32,6 +32,9 @@ type Config struct {
 	// transactional ids. Two living replicas never share one; empty: a name
 	// that nobody else has.
 	Replica string
+	// CheckpointDir is where savepoints are kept, the same directory for all
+	// replicas; empty: this replica takes no part in savepoints.
+	CheckpointDir string
 	// StaticMembership makes the replica a static member of its groups by its
 	// name: one that comes back within the session timeout, after a crash too,
 	// finds its tasks again without a rebalance. Replica must be given, and the
@@ -120,6 +123,7 @@ type Engine struct {
 	layout layout
 	store  ontology.Store
 	stores *stores
+	saver  *saver
 	hub    *hub
 	asks   *readBacks
 	// stopping: the replica stops as planned, and gives its tasks up for good.
@@ -198,6 +202,10 @@ func (e *Engine) Run(ctx context.Context) error {
 	defer cache.Unref()
 	e.stores = newStores(e, cache)
 	defer e.stores.close()
+	if e.saver, err = newSaver(e); err != nil {
+		return err
+	}
+	e.hub.remember(log.pending)
 
 	running, stop := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer stop(nil)
@@ -239,6 +247,7 @@ func (e *Engine) start(ctx context.Context, stop context.CancelCauseFunc, log *c
 		"coordinator": e.runCoordinator,
 		"sink":        e.runSink,
 		"read-back":   e.asks.run,
+		"savepoints":  e.saver.run,
 	}
 	for _, m := range members {
 		parts["stage "+m.stage.Name] = m.run
@@ -424,6 +433,7 @@ func (e *Engine) followControl(ctx context.Context, log *controlLog) error {
 type hub struct {
 	mu        sync.Mutex // guards all below
 	last      processors.Announcement
+	carrying  processors.Announcement // the newest one that carries a savepoint
 	listeners map[*session]bool
 	committed map[processors.TaskID]event.Epoch
 	changed   chan struct{} // closed and replaced when something above changes
@@ -454,6 +464,9 @@ func (h *hub) announce(a processors.Announcement) {
 		return
 	}
 	h.last = a
+	if a.Savepoint != "" {
+		h.carrying = a
+	}
 	for s := range h.listeners {
 		s.announce(a)
 	}

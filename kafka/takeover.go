@@ -417,6 +417,10 @@ func (s *session) adopt(ctx context.Context, r *recovery) error {
 		}); err != nil {
 			return err
 		}
+		// The owner before may have died between this barrier and its checkpoint.
+		if err := s.engine.saver.take(t); err != nil {
+			return err
+		}
 		s.engine.hub.commit(t.id, t.barrier.epoch)
 		if waiting := t.runner.Task().Waiting(); len(waiting) > 0 {
 			s.engine.asks.ask(t, waiting)

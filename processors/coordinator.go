@@ -1,6 +1,7 @@
 package processors
 
 import (
+	"slices"
 	"sort"
 	"time"
 
@@ -47,13 +48,16 @@ type Announcement struct {
 	// late events wait for their read-back.
 	Hold bool
 	End  bool
+	// Savepoint names the savepoint that the barrier carries: every task keeps a
+	// checkpoint of its state there. Empty: none.
+	Savepoint string
 }
 
 // Barrier is the announcement as a task sees it.
 func (a *Announcement) Barrier() Barrier {
 	return Barrier{
 		Epoch: a.Epoch, Recorded: a.Recorded, Watermarks: a.Watermarks,
-		Granted: a.Granted, Hold: a.Hold, End: a.End,
+		Granted: a.Granted, Hold: a.Hold, End: a.End, Savepoint: a.Savepoint,
 	}
 }
 
@@ -75,7 +79,7 @@ func LongestInterval(e mapping.EpochSettings) time.Duration { return maxStretch 
 //  2. R(n) > R(n-1);
 //  3. an announced watermark never falls;
 //  4. what is announced depends on the acknowledgements of n-1 alone, but for
-//     R(n) under the wall clock.
+//     R(n) under the wall clock and the name of a savepoint.
 type Coordinator struct {
 	tasks   []TaskID
 	sources map[TaskID]*mapping.Stream
@@ -86,6 +90,11 @@ type Coordinator struct {
 	// tasks ends for this run. Offsets decide, not what a task said of its
 	// end: an acknowledgement may be of an earlier run.
 	ends map[TaskID]event.Offset
+
+	// savepoints are the requested ones that no barrier carries yet, carried
+	// those that one did.
+	savepoints []savepointRequest
+	carried    map[string]bool
 
 	last    Announcement
 	acks    map[TaskID]Ack
@@ -98,7 +107,7 @@ type Coordinator struct {
 func NewCoordinator(t *Topology, partitions map[string]int32, ends map[TaskID]event.Offset) *Coordinator {
 	c := &Coordinator{
 		sources: map[TaskID]*mapping.Stream{}, streams: t.Plan.Streams, epoch: t.Plan.Epoch,
-		mapping: t.Plan.Version, ends: ends, acks: map[TaskID]Ack{},
+		mapping: t.Plan.Version, ends: ends, acks: map[TaskID]Ack{}, carried: map[string]bool{},
 		last:    Announcement{Recorded: event.RecordedUnknown, Watermarks: map[string]event.Watermark{}},
 		stretch: t.Plan.Epoch.Interval,
 	}
@@ -122,9 +131,46 @@ func (c *Coordinator) Last() Announcement { return c.last }
 
 // Restore takes up an announcement that the log already holds.
 func (c *Coordinator) Restore(a Announcement) {
+	c.carry(a.Savepoint)
 	if a.Epoch > c.last.Epoch {
 		c.last = a
 	}
+}
+
+// savepointRequest is a savepoint that no barrier carries yet. Nobody waits for
+// it after until, by the clock on the wall.
+type savepointRequest struct {
+	name  string
+	until event.RecordedTime
+}
+
+// RequestSavepoint lets one of the next barriers carry a savepoint of that name,
+// once however often it is asked for, unless none is announced before until.
+func (c *Coordinator) RequestSavepoint(name string, until event.RecordedTime) {
+	known := slices.ContainsFunc(c.savepoints, func(s savepointRequest) bool { return s.name == name })
+	if name == "" || c.carried[name] || known {
+		return
+	}
+	c.savepoints = append(c.savepoints, savepointRequest{name, until})
+	c.stretch = c.epoch.Interval
+}
+
+// nextSavepoint is the one that a barrier announced now carries; "" for none.
+func (c *Coordinator) nextSavepoint(now event.RecordedTime) string {
+	c.savepoints = slices.DeleteFunc(c.savepoints, func(s savepointRequest) bool { return s.until < now })
+	if len(c.savepoints) == 0 {
+		return ""
+	}
+	return c.savepoints[0].name
+}
+
+// carry notes that a barrier carries a savepoint.
+func (c *Coordinator) carry(name string) {
+	if name == "" {
+		return
+	}
+	c.carried[name] = true
+	c.savepoints = slices.DeleteFunc(c.savepoints, func(s savepointRequest) bool { return s.name == name })
 }
 
 // Acked takes a task's acknowledgement.
@@ -210,6 +256,8 @@ func (c *Coordinator) Next(now event.RecordedTime) (Announcement, bool) {
 	if a.Recorded, ok = c.recorded(now, a.End); !ok {
 		return Announcement{}, false
 	}
+	a.Savepoint = c.nextSavepoint(now)
+	c.carry(a.Savepoint)
 	c.adapt(&a)
 	c.last = a
 	return a, true

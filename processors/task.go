@@ -34,6 +34,8 @@ type Barrier struct {
 	Hold bool
 	// End says that the input has ended.
 	End bool
+	// Savepoint is the name of the savepoint that the barrier carries, if any.
+	Savepoint string
 }
 
 // Watermark returns the announced watermark of a stream.

@@ -87,13 +87,13 @@ type PartRef struct {
 
 // Manifest makes a savepoint of the parts.
 type Manifest struct {
-	V        int       `json:"v"`
-	Name     string    `json:"savepoint"`
-	Pipeline Pipeline  `json:"pipeline"`
-	Barrier  Barrier   `json:"barrier"`
+	V        int      `json:"v"`
+	Name     string   `json:"savepoint"`
+	Pipeline Pipeline `json:"pipeline"`
+	Barrier  Barrier  `json:"barrier"`
 	// Created is when the manifest was written, by the clock of who did it.
 	Created time.Time `json:"created"`
-	Tasks    []PartRef `json:"tasks"`
+	Tasks   []PartRef `json:"tasks"`
 	// Checksum is of the manifest with an empty checksum.
 	Checksum string `json:"checksum"`
 }

@@ -264,7 +264,7 @@ func TestWhatACrashLeavesHalfIsNeverWholeAndCanBeRemoved(t *testing.T) {
 			do()
 		})
 	}
-	die := func() { panic(errCrash) } //nolint:forbidigo // the crash
+	die := func() { panic(errCrash) }
 	crash("savepoint.files", func() {
 		_ = d.WritePart(t.Context(), checkpoint(t, tasks()[0]), savepoint.Part{Savepoint: "half", Task: tasks()[0], Epoch: 4, Recorded: 4000}, die)
 	})

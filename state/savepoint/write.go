@@ -75,7 +75,7 @@ func (d Dir) WritePart(ctx context.Context, checkpoint string, p Part, at func()
 		return fmt.Errorf("make the directory of a savepoint: %w", err)
 	}
 	temp := filepath.Join(above, fmt.Sprintf("%s%s-%08x", underWay, p.Partition, rand.Uint32()))
-	defer os.RemoveAll(temp) // nothing, when it has been renamed
+	defer func() { _ = os.RemoveAll(temp) }() // it is not there when it has been renamed
 	if err := os.Mkdir(temp, 0o750); err != nil {
 		return fmt.Errorf("make the directory of a savepoint: %w", err)
 	}
@@ -176,7 +176,7 @@ func (d Dir) Complete(name string, p Pipeline, b Barrier, tasks []Task, at func(
 	if err := writeSynced(temp, raw); err != nil {
 		return false, err
 	}
-	defer os.Remove(temp) // nothing, when it has been renamed
+	defer func() { _ = os.Remove(temp) }() // it is not there when it has been renamed
 	if at != nil {
 		at()
 	}
