@@ -373,6 +373,9 @@ func (c *commit) epoch(h *handed) error {
 		return err
 	}
 	for i := range r.DeadLetters {
+		if again := r.Barrier.Repeated; again != nil && again.Committed {
+			break // they were written when the task committed this barrier before
+		}
 		c.deadLetter(&r.DeadLetters[i], r.Barrier.Recorded)
 	}
 	return c.progress(t, t.barrier.progress)

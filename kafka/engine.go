@@ -128,6 +128,9 @@ type Engine struct {
 	asks   *readBacks
 	// stopping: the replica stops as planned, and gives its tasks up for good.
 	stopping atomic.Bool
+	// origin says what a generation begins with that was restored from a
+	// savepoint; its zero value is of the first one.
+	origin origin
 
 	monitor *monitor
 }
@@ -191,6 +194,9 @@ func (e *Engine) Run(ctx context.Context) error {
 		return err
 	}
 	defer log.close()
+	if err := e.findOrigin(ctx, log); err != nil {
+		return err
+	}
 	e.monitor.enter("it is starting: it opens the ontology")
 	store, err := e.config.OpenOntology(ctx, e.ontologyPipeline())
 	if err != nil {
@@ -412,6 +418,8 @@ func (e *Engine) followControl(ctx context.Context, log *controlLog) error {
 		for i := range recs {
 			r := &recs[i]
 			switch r.Kind {
+			case kindEnded:
+				return e.ended(r)
 			case kindBarrier:
 				a := r.announcement()
 				e.monitor.announced(&a, r)

@@ -3,6 +3,8 @@ package kafka_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"sort"
 	"strings"
 	"testing"
 	"time"
@@ -15,6 +17,7 @@ import (
 	"github.com/forge-platform/strom/kafka"
 	"github.com/forge-platform/strom/mapping"
 	"github.com/forge-platform/strom/processors"
+	"github.com/forge-platform/strom/sinks/ontology"
 	"github.com/forge-platform/strom/state/savepoint"
 )
 
@@ -57,6 +60,20 @@ func start(t *testing.T, c kafka.Config) *runner {
 	return r
 }
 
+// await waits until at least n more barriers have been announced.
+func (r *runner) await(t *testing.T, n int, when string) {
+	t.Helper()
+	for range n + 1 { // the first may have waited in the channel
+		select {
+		case <-r.seen.announced:
+		case err := <-r.ended:
+			t.Fatalf("the engine ended %s: %v", when, err)
+		case <-time.After(30 * time.Second):
+			t.Fatalf("no barrier is announced %s", when)
+		}
+	}
+}
+
 func (r *runner) end(t *testing.T) {
 	t.Helper()
 	r.stop()
@@ -86,7 +103,7 @@ func TestASavepointHoldsEveryTaskAtOneBarrier(t *testing.T) {
 			s := newSavers(t, kind)
 			data, _ := meterData(3, 3000)
 			one, two := start(t, s.config(t, 1)), start(t, s.config(t, 1))
-			one.seen.await(t, 3, "at the start")
+			one.await(t, 3, "at the start")
 			s.produce(t, data)
 			for _, name := range []string{"first", "second"} {
 				m, err := s.create(t, name, time.Minute)
@@ -117,7 +134,7 @@ func TestASavepointThatDoesNotBecomeWholeSaysWhatIsMissing(t *testing.T) {
 	}
 	c := s.config(t, 1)
 	r := start(t, c)
-	r.seen.await(t, 3, "at the start")
+	r.await(t, 3, "at the start")
 	r.end(t)
 	refused := func(name string, patience time.Duration, text string) *kafka.SavepointError {
 		t.Helper()
@@ -136,7 +153,7 @@ func TestASavepointThatDoesNotBecomeWholeSaysWhatIsMissing(t *testing.T) {
 	here := s.dir
 	s.dir = t.TempDir()
 	r = start(t, c)
-	r.seen.await(t, 3, "after a restart")
+	r.await(t, 3, "after a restart")
 	if e := refused("elsewhere", 3*time.Second, "need one checkpoint directory"); len(e.Missing) != 10 {
 		t.Errorf("missing: %v", e.Missing)
 	}
@@ -148,7 +165,125 @@ func TestASavepointThatDoesNotBecomeWholeSaysWhatIsMissing(t *testing.T) {
 	}
 	c.CheckpointDir = ""
 	r = start(t, c)
-	r.seen.await(t, 3, "without a checkpoint directory")
+	r.await(t, 3, "without a checkpoint directory")
 	refused("without", time.Minute, "--checkpoint-dir")
 	r.end(t)
+}
+
+func (s *savers) restore(t *testing.T, name string, g event.Generation, at func(string)) (*kafka.Restored, error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	return kafka.RestoreSavepoint(ctx, kafka.RestoreRequest{
+		Kafka: mapping.Kafka{Brokers: s.brokers}, Topology: processors.NewTopology(metersPlan(t), g),
+		CheckpointDir: s.dir, Name: name, Log: testLog(t), OpenOntology: openPostgres(s.url), At: at,
+		Succeed: func(ctx context.Context, su ontology.Succession) error {
+			return ontology.Succeed(ctx, mapping.Ontology{Postgres: mapping.NewSecret(s.url)}, su)
+		},
+	})
+}
+
+// versions is everything that was ever asserted, with all that as-of answers
+// depend on.
+func (s *savers) versions(t *testing.T) map[string]bool {
+	t.Helper()
+	reader, err := ontology.OpenReader(t.Context(), mapping.Ontology{Postgres: mapping.NewSecret(s.url)}, ontology.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer reader.Close()
+	out := map[string]bool{}
+	for _, typ := range []string{"Meter", "Street", "House"} {
+		for a, err := range reader.History(t.Context(), typ, "", "") {
+			if err != nil {
+				t.Fatal(err)
+			}
+			line := fmt.Sprintf("%s %s %s [%s,%s) recorded %s..%s: v%d %s %q epoch %s", typ, a.ID, a.Property, a.ValidFrom, a.ValidTo,
+				a.RecordedFrom, a.RecordedTo, a.Version, a.Cause, a.Value.Text, a.Epoch)
+			if out[line] {
+				t.Errorf("twice: %s", line)
+			}
+			out[line] = true
+		}
+	}
+	return out
+}
+
+// closed leaves out what is believed still: a later version may end it.
+func closed(versions map[string]bool) []string {
+	var out []string
+	for line := range versions {
+		if !strings.Contains(line, "..never:") {
+			out = append(out, line)
+		}
+	}
+	sort.Strings(out)
+	return out
+}
+
+func TestARestoredSavepointGoesOnAsIfNothingHadHappened(t *testing.T) {
+	for _, kind := range kafkatest.Kinds() {
+		t.Run(string(kind), func(t *testing.T) {
+			s := newSavers(t, kind)
+			data, want := meterData(5, 9000)
+			one, two := start(t, s.config(t, 1)), start(t, s.config(t, 1))
+			one.await(t, 3, "at the start")
+			third := len(data) / 3
+			s.produce(t, data[:third])
+			one.await(t, 5, "with a third of the input")
+			if _, err := s.create(t, "middle", time.Minute); err != nil {
+				t.Fatal(err)
+			}
+			// The pipeline goes on, and corrects what it has published.
+			s.produce(t, data[third:2*third])
+			one.await(t, 20, "behind the savepoint")
+			one.end(t)
+			two.end(t)
+			before := s.versions(t)
+			r, err := s.restore(t, "middle", 1, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if r.To != 2 || r.Repeated <= r.Manifest.Barrier.Epoch+5 || r.Applied < r.Repeated-1 {
+				t.Errorf("restored: %+v from epoch %s", r, r.Manifest.Barrier.Epoch)
+			}
+			// Whoever runs the generation before is told.
+			var ended *kafka.EndedError
+			if err := within(t, s.config(t, 1), 20*time.Second); !errors.As(err, &ended) || ended.Next != 2 {
+				t.Errorf("a replica of the generation before: %v", err)
+			}
+			// Three replicas instead of two, and the rest of the input.
+			var others []*runner
+			for range 3 {
+				others = append(others, start(t, s.config(t, 2)))
+			}
+			others[0].await(t, int(r.Repeated-r.Manifest.Barrier.Epoch)/2, "while it repeats")
+			s.produce(t, data[2*third:])
+			others[0].await(t, 3, "with the rest of the input")
+			for _, o := range others {
+				o.end(t)
+			}
+			last := s.config(t, 2)
+			last.UntilEnd = true
+			if err := within(t, last, 40*time.Second); err != nil {
+				t.Fatal(err)
+			}
+			if got := believedCounts(t, s.url); got != want {
+				t.Errorf("%s", firstDifference(got, want))
+			}
+			after := s.versions(t)
+			for _, line := range closed(before) {
+				if !after[line] {
+					t.Errorf("what was published has changed: %s", line)
+				}
+			}
+			// Nothing was recorded between: what the restored generation repeated
+			// it did not publish again.
+			for line := range after {
+				if !before[line] && strings.Contains(line, fmt.Sprintf("epoch %s", r.Applied)) {
+					t.Errorf("published again: %s", line)
+				}
+			}
+		})
+	}
 }
