@@ -287,3 +287,66 @@ func TestARestoredSavepointGoesOnAsIfNothingHadHappened(t *testing.T) {
 		})
 	}
 }
+
+// A restore may die anywhere; then another one is made.
+func TestARestoreThatDiesCanBeMadeAgain(t *testing.T) {
+	s := newSavers(t, kafkatest.Embedded)
+	data, want := meterData(9, 2000)
+	r := start(t, s.config(t, 1))
+	r.await(t, 3, "at the start")
+	s.produce(t, data[:1000])
+	if _, err := s.create(t, "one", time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.restore(t, "one", 1, nil); err == nil || !strings.Contains(err.Error(), "the pipeline is running") {
+		t.Fatalf("a restore beside a running replica: %v", err)
+	}
+	s.produce(t, data[1000:])
+	r.await(t, 5, "behind the savepoint")
+	r.end(t)
+	before := s.versions(t)
+	g := event.Generation(1)
+	for _, point := range kafka.RestorePoints() {
+		died := make(chan bool, 1)
+		go func() {
+			defer func() { died <- recover() != nil }()
+			_, _ = s.restore(t, "one", g, func(at string) {
+				if at == point {
+					panic("the process ends here")
+				}
+			})
+		}()
+		if !<-died {
+			t.Fatalf("the restore does not come to %s", point)
+		}
+		now, err := ontology.CurrentGeneration(t.Context(), mapping.Ontology{Postgres: mapping.NewSecret(s.url)}, "meters")
+		if err != nil || (now != g) != (point == "restore.done") {
+			t.Fatalf("after a death at %s: generation %s, %v", point, now, err)
+		}
+		g = now
+	}
+	// The savepoint is of generation 1, and the pipeline at a later one that
+	// began with it: it can be restored once more.
+	again, err := s.restore(t, "one", g, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	last := s.config(t, again.To)
+	last.UntilEnd = true
+	if err := within(t, last, time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	if got := believedCounts(t, s.url); got != want {
+		t.Errorf("%s", firstDifference(got, want))
+	}
+	after := s.versions(t)
+	for _, line := range closed(before) {
+		if !after[line] {
+			t.Errorf("what was published has changed: %s", line)
+		}
+	}
+	found, err := kafka.CurrentGeneration(t.Context(), mapping.Kafka{Brokers: s.brokers}, "meters", testLog(t))
+	if err != nil || found != again.To {
+		t.Errorf("Kafka has generation %s, the ontology %s: %v", found, again.To, err)
+	}
+}
