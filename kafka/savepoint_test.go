@@ -350,3 +350,81 @@ func TestARestoreThatDiesCanBeMadeAgain(t *testing.T) {
 		t.Errorf("Kafka has generation %s, the ontology %s: %v", found, again.To, err)
 	}
 }
+
+// Under the log clock the result is the same byte for byte, recorded times and
+// versions included, whatever was restored on the way.
+func TestTheEarthquakesEndAsReadByHandAcrossARestore(t *testing.T) {
+	broker := kafkatest.Embedded.New(t, kafkatest.Topics{"earthquakes": 1})
+	loadQuakes(t, broker.Brokers())
+	url, dir := pgtest.New(t), t.TempDir()
+	config := func(g event.Generation) kafka.Config {
+		return kafka.Config{
+			Topology: processors.NewTopology(quakesPlan(t), g), Kafka: mapping.Kafka{Brokers: broker.Brokers()},
+			DataDir: t.TempDir(), CheckpointDir: dir, Log: testLog(t), OpenOntology: openPostgres(url),
+		}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 90*time.Second)
+	defer cancel()
+	created := make(chan error, 1)
+	create := func() {
+		_, err := kafka.CreateSavepoint(ctx, kafka.SavepointRequest{
+			Kafka: mapping.Kafka{Brokers: broker.Brokers()}, Topology: processors.NewTopology(quakesPlan(t), 1),
+			CheckpointDir: dir, Name: "week", Log: testLog(t),
+		})
+		created <- err
+	}
+	first := config(1)
+	running, stop := context.WithCancel(ctx)
+	defer stop()
+	announced := 0
+	first.At = func(point string) { // the coordinator's own goroutine
+		if point != "announced" {
+			return
+		}
+		switch announced++; announced {
+		case 60:
+			go create()
+			awaitRequest(t, broker.Brokers(), first.Topology.ControlTopic())
+		case 120:
+			stop()
+		}
+	}
+	if err := kafka.New(first).Run(running); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-created; err != nil {
+		t.Fatal(err)
+	}
+	r, err := kafka.RestoreSavepoint(ctx, kafka.RestoreRequest{
+		Kafka: mapping.Kafka{Brokers: broker.Brokers()}, Topology: first.Topology, CheckpointDir: dir, Name: "week",
+		Log: testLog(t), OpenOntology: openPostgres(url),
+		Succeed: func(ctx context.Context, s ontology.Succession) error {
+			return ontology.Succeed(ctx, mapping.Ontology{Postgres: mapping.NewSecret(url)}, s)
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Manifest.Barrier.Epoch < 50 || r.Repeated < r.Manifest.Barrier.Epoch+20 {
+		t.Fatalf("restored: %+v from epoch %s", r, r.Manifest.Barrier.Epoch)
+	}
+	second := config(r.To)
+	second.UntilEnd = true
+	if err := kafka.New(second).Run(ctx); err != nil {
+		t.Fatal(err)
+	}
+	compareQuakes(t, url)
+}
+
+// awaitRequest waits until somebody has asked for a savepoint.
+func awaitRequest(t *testing.T, brokers []string, topic string) {
+	t.Helper()
+	for range 100 {
+		for _, r := range readTopic(t, brokers, topic, 10_000) {
+			if strings.Contains(string(r.Value), `"kind":"savepoint"`) {
+				return
+			}
+		}
+	}
+	t.Error("nobody asks for a savepoint")
+}
