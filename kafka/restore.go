@@ -362,6 +362,14 @@ func leastOf(progress map[event.Partition]ontology.Progress) event.Epoch {
 	return least
 }
 
+// drained leaves out of the end of a sink that it was stopped.
+func drained(err error) error {
+	if errors.Is(err, context.Canceled) {
+		return nil
+	}
+	return err
+}
+
 // drainInto runs the sink alone until it is done.
 func (e *Engine) drainInto(ctx context.Context, store ontology.Store, done func() (bool, error)) error {
 	ctx, stop := context.WithCancel(ctx)
@@ -375,8 +383,7 @@ func (e *Engine) drainInto(ctx context.Context, store ontology.Store, done func(
 		ok, err := done()
 		if ok || err != nil {
 			stop()
-			<-ended
-			return err
+			return errors.Join(err, drained(<-ended))
 		}
 		select {
 		case err := <-ended:

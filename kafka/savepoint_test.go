@@ -381,7 +381,8 @@ func TestTheEarthquakesEndAsReadByHandAcrossARestore(t *testing.T) {
 		if point != "announced" {
 			return
 		}
-		switch announced++; announced {
+		announced++
+		switch announced {
 		case 60:
 			go create()
 			awaitRequest(t, broker.Brokers(), first.Topology.ControlTopic())

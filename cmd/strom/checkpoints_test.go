@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -54,13 +55,14 @@ func (s *shop) order(n int) {
 }
 
 // replica starts a replica, and waits until it has read all orders.
-func (s *shop) replica() *process {
+func (s *shop) replica(more ...string) *process {
 	s.t.Helper()
 	var env []string
 	for k, v := range s.env {
 		env = append(env, k+"="+v)
 	}
-	p := start(s.t, env, "run", s.mapping, "--data-dir", s.t.TempDir(), "--checkpoint-dir", s.saved)
+	args := []string{"run", s.mapping, "--data-dir", s.t.TempDir(), "--checkpoint-dir", s.saved}
+	p := start(s.t, env, append(args, more...)...)
 	s.awaitOrders()
 	return p
 }
@@ -138,6 +140,45 @@ func TestSavepointsByCommandLine(t *testing.T) {
 	if n := strings.Count(o.stdout, "\n"); n != 1 {
 		t.Errorf("o1 has %d versions:\n%s", n, o)
 	}
+}
+
+// A replica that was frozen while its pipeline was restored, and wakes, has the
+// memory of a generation that is over: it writes nothing, and says so.
+func TestAReplicaThatWakesAfterARestoreStopsAndSaysSo(t *testing.T) {
+	s := newShop(t)
+	s.order(3)
+	p := s.replica("--session-timeout", "1s")
+	s.create("one")
+	if err := p.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	s.restoreWhenGone("one")
+	s.order(2)
+	if err := p.cmd.Process.Signal(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	p.wait(t).want(t, exitPipeline, "generation 1 of pipeline \"shop\" has ended: savepoint one was restored as generation 2")
+	next := s.replica()
+	next.signal(t, os.Interrupt).want(t, exitOK)
+	o := strom(t, s.env, "ontology", "history", "Order", "o1", "--format", "json")
+	if n := strings.Count(o.stdout, "\n"); n != 1 {
+		t.Errorf("o1 has %d versions:\n%s", n, o)
+	}
+}
+
+// restoreWhenGone restores as soon as the groups have no members any more.
+func (s *shop) restoreWhenGone(name string) {
+	s.t.Helper()
+	var o outcome
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); <-tick.C {
+		if o = s.checkpoints("restore", name); o.code == exitOK {
+			return
+		}
+		o.want(s.t, exitSavepoint, "the pipeline is running")
+	}
+	s.t.Fatalf("the members of a frozen replica stay:\n%s", o)
 }
 
 func TestPruningKeepsTheNewestAndRemovesWhatCrashesLeft(t *testing.T) {
