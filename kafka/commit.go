@@ -117,6 +117,9 @@ func (s *session) commit(n event.Epoch, waiting map[event.Partition]*handed) err
 		if err := s.apply(waiting[p], c); err != nil {
 			return err
 		}
+		if err := s.engine.saver.take(waiting[p].task); err != nil {
+			return err
+		}
 		s.engine.config.At("commit.stored")
 	}
 	s.engine.config.At("commit.applied")
@@ -382,6 +385,9 @@ func (c *commit) epoch(h *handed) error {
 		return err
 	}
 	for i := range r.DeadLetters {
+		if again := r.Barrier.Repeated; again != nil && again.Committed {
+			break // they were written when the task committed this barrier before
+		}
 		c.deadLetter(&r.DeadLetters[i], r.Barrier.Recorded)
 	}
 	return c.progress(t, t.barrier.progress)

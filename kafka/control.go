@@ -1,10 +1,12 @@
 package kafka
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -26,6 +28,17 @@ const (
 	// kindNext tells, outside transactions, which record a source task reads
 	// next. Nothing but the time of the next announcement depends on it.
 	kindNext = "next"
+	// kindSavepoint asks for a savepoint, outside transactions; kindSaved tells
+	// that tasks have written their part of one, or why they could not. Both are
+	// for whoever waits: a savepoint is what lies in its directory.
+	kindSavepoint = "savepoint"
+	kindSaved     = "saved"
+	// kindOrigin is the first record of a generation that was restored from a
+	// savepoint; the barriers that it repeats follow as kindRepeat. kindEnded is
+	// the last record of a generation that another has taken the place of.
+	kindOrigin = "origin"
+	kindRepeat = "repeat"
+	kindEnded  = "ended"
 )
 
 // controlRecord is one record of the control topic.
@@ -43,6 +56,19 @@ type controlRecord struct {
 	Hold        bool                       `json:"hold,omitempty"`
 	End         bool                       `json:"end,omitempty"`
 	Coordinator string                     `json:"coordinator,omitempty"`
+	// Savepoint is the name of one, in a barrier, a request and what is saved.
+	Savepoint string `json:"savepoint,omitempty"`
+	// Until is when nobody waits for a requested savepoint any more.
+	Until event.RecordedTime `json:"until,omitempty"`
+	// Repeated is where the tasks stood at a barrier of an earlier generation.
+	Repeated []offsetJSON `json:"repeated,omitempty"`
+	// Generation is the one before, in an origin, and the one that follows, in
+	// an end. Applied and Repeats are of an origin.
+	Generation event.Generation `json:"generation,omitempty"`
+	Applied    event.Epoch      `json:"applied,omitempty"`
+	Repeats    event.Epoch      `json:"repeats,omitempty"`
+	// Why says what went wrong.
+	Why string `json:"why,omitempty"`
 
 	// ack and next
 	Stage  string    `json:"stage,omitempty"`
@@ -55,6 +81,11 @@ type controlRecord struct {
 type taskJSON struct {
 	Stage     string          `json:"stage"`
 	Partition event.Partition `json:"partition"`
+}
+
+type offsetJSON struct {
+	taskJSON
+	Offset event.Offset `json:"offset"`
 }
 
 type ackJSON struct {
@@ -95,26 +126,44 @@ func decodeControl(b []byte) (controlRecord, error) {
 }
 
 func encodeAnnouncement(a processors.Announcement, who string) ([]byte, error) {
+	r := announcementRecord(a)
+	r.Coordinator = who
+	return encodeControl(r)
+}
+
+func announcementRecord(a processors.Announcement) controlRecord {
 	r := controlRecord{
 		Kind: kindBarrier, Epoch: a.Epoch, Recorded: a.Recorded, Watermarks: a.Watermarks,
-		Granted: a.Granted, Mapping: a.Mapping, Hold: a.Hold, End: a.End, Coordinator: who,
+		Granted: a.Granted, Mapping: a.Mapping, Hold: a.Hold, End: a.End, Savepoint: a.Savepoint,
 	}
 	for _, t := range a.Idle {
 		r.Idle = append(r.Idle, taskJSON(t))
 	}
-	return encodeControl(r)
+	for t, offset := range a.Repeated {
+		r.Repeated = append(r.Repeated, offsetJSON{taskJSON(t), offset})
+	}
+	slices.SortFunc(r.Repeated, func(a, b offsetJSON) int {
+		return cmp.Or(cmp.Compare(a.Stage, b.Stage), cmp.Compare(a.Partition, b.Partition))
+	})
+	return r
 }
 
 func (r *controlRecord) announcement() processors.Announcement {
 	a := processors.Announcement{
 		Epoch: r.Epoch, Recorded: r.Recorded, Watermarks: r.Watermarks, Mapping: r.Mapping,
-		Hold: r.Hold, End: r.End, Granted: r.Granted,
+		Hold: r.Hold, End: r.End, Granted: r.Granted, Savepoint: r.Savepoint,
 	}
 	if a.Watermarks == nil {
 		a.Watermarks = map[string]event.Watermark{}
 	}
 	for _, t := range r.Idle {
 		a.Idle = append(a.Idle, processors.TaskID(t))
+	}
+	if len(r.Repeated) > 0 {
+		a.Repeated = make(map[processors.TaskID]event.Offset, len(r.Repeated))
+	}
+	for _, o := range r.Repeated {
+		a.Repeated[processors.TaskID(o.taskJSON)] = o.Offset
 	}
 	return a
 }

@@ -148,11 +148,17 @@ func (e *Engine) lead(ctx context.Context) error {
 		return err
 	}
 	defer log.close()
+	repeats, err := e.openRepeats()
+	if err != nil {
+		return err
+	}
+	defer repeats.close()
 	a := &announcer{
-		engine: e, producer: producer,
+		repeats: repeats, engine: e, producer: producer,
 		coordinator: processors.NewCoordinator(e.topology, e.layout.tasks, e.taskEnds()),
 		records:     make(chan []controlRecord), failed: make(chan error, 1),
 	}
+	a.coordinator.Repeats(e.origin.repeats)
 	e.monitor.announcing.Store(true)
 	defer e.monitor.announcing.Store(false)
 	reading, stop := context.WithCancel(ctx)
@@ -193,6 +199,7 @@ type announcer struct {
 	records     chan []controlRecord
 	failed      chan error
 	announcedAt time.Time
+	repeats     *repeats
 }
 
 func (a *announcer) follow(ctx context.Context, log *controlLog) {
@@ -236,6 +243,9 @@ func (a *announcer) run(ctx context.Context) error {
 		if t, why, blocked := a.coordinator.Blocked(); blocked {
 			return &processors.HaltedError{Task: t, Why: why}
 		}
+		if err := a.repeats.feed(ctx, a.coordinator); err != nil {
+			return err
+		}
 		next, ok := a.coordinator.Next(wallClock())
 		if !ok {
 			continue
@@ -267,6 +277,10 @@ func (a *announcer) observe(recs []controlRecord) error {
 				t := processors.TaskID{Stage: r.Stage, Partition: r.Tasks[j].Partition}
 				a.coordinator.Noticed(t, r.Epoch, r.Tasks[j].next(), r.Tasks[j].AtEnd)
 			}
+		case kindEnded:
+			return a.engine.ended(r)
+		case kindSavepoint:
+			a.coordinator.RequestSavepoint(r.Savepoint, r.Until)
 		}
 	}
 	return nil

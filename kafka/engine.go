@@ -33,6 +33,9 @@ type Config struct {
 	// transactional ids. Two living replicas never share one; empty: a name
 	// that nobody else has.
 	Replica string
+	// CheckpointDir is where savepoints are kept, the same directory for all
+	// replicas; empty: this replica takes no part in savepoints.
+	CheckpointDir string
 	// StaticMembership makes the replica a static member of its groups by its
 	// name: one that comes back within the session timeout, after a crash too,
 	// finds its tasks again without a rebalance. Replica must be given, and the
@@ -125,10 +128,14 @@ type Engine struct {
 	layout layout
 	store  ontology.Store
 	stores *stores
+	saver  *saver
 	hub    *hub
 	asks   *readBacks
 	// stopping: the replica stops as planned, and gives its tasks up for good.
 	stopping atomic.Bool
+	// origin says what a generation begins with that was restored from a
+	// savepoint; its zero value is of the first one.
+	origin origin
 
 	monitor *monitor
 }
@@ -192,6 +199,9 @@ func (e *Engine) Run(ctx context.Context) error {
 		return err
 	}
 	defer log.close()
+	if err := e.findOrigin(ctx, log); err != nil {
+		return err
+	}
 	e.monitor.enter("it is starting: it opens the ontology")
 	store, err := e.config.OpenOntology(ctx, e.ontologyPipeline())
 	if err != nil {
@@ -203,6 +213,10 @@ func (e *Engine) Run(ctx context.Context) error {
 	defer cache.Unref()
 	e.stores = newStores(e, cache)
 	defer e.stores.close()
+	if e.saver, err = newSaver(e); err != nil {
+		return err
+	}
+	e.hub.remember(log.pending)
 
 	running, stop := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer stop(nil)
@@ -244,6 +258,7 @@ func (e *Engine) start(ctx context.Context, stop context.CancelCauseFunc, log *c
 		"coordinator": e.runCoordinator,
 		"sink":        e.runSink,
 		"read-back":   e.asks.run,
+		"savepoints":  e.saver.run,
 	}
 	for _, m := range members {
 		parts["stage "+m.stage.Name] = m.run
@@ -408,6 +423,8 @@ func (e *Engine) followControl(ctx context.Context, log *controlLog) error {
 		for i := range recs {
 			r := &recs[i]
 			switch r.Kind {
+			case kindEnded:
+				return e.ended(r)
 			case kindBarrier:
 				a := r.announcement()
 				e.monitor.announced(&a, r)
@@ -429,6 +446,7 @@ func (e *Engine) followControl(ctx context.Context, log *controlLog) error {
 type hub struct {
 	mu        sync.Mutex // guards all below
 	last      processors.Announcement
+	carrying  processors.Announcement // the newest one that carries a savepoint
 	listeners map[*session]bool
 	committed map[processors.TaskID]event.Epoch
 	changed   chan struct{} // closed and replaced when something above changes
@@ -459,6 +477,9 @@ func (h *hub) announce(a processors.Announcement) {
 		return
 	}
 	h.last = a
+	if a.Savepoint != "" {
+		h.carrying = a
+	}
 	for s := range h.listeners {
 		s.announce(a)
 	}

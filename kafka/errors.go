@@ -48,8 +48,10 @@ func refusal(err error) bool {
 	_, changelog := errors.AsType[*ChangelogError](err)
 	_, missing := errors.AsType[*MissingTopicError](err)
 	_, disagrees := errors.AsType[*DisagreementError](err)
+	_, ended := errors.AsType[*EndedError](err)
+	_, unknown := errors.AsType[*UnknownGenerationError](err)
 	_, undecided := errors.AsType[*state.UndecidedError](err)
-	return foreign || retention || truncated || changelog || missing || disagrees || undecided
+	return foreign || retention || truncated || changelog || missing || disagrees || undecided || ended || unknown
 }
 
 func permanentErrors() []error {

@@ -53,6 +53,12 @@ func Points() []string {
 		"commit.stored",       // one store has the epoch
 		"commit.applied",      // all stores have it
 
+		// A savepoint is kept.
+		"savepoint.checkpoint", // one task's checkpoint lies beside its store
+		"savepoint.files",      // its files are in the savepoint's directory, under another name
+		"savepoint.part",       // they have their name
+		"savepoint.manifest",   // all parts are there, the manifest is about to be
+
 		// The sink.
 		"sink.apply",   // chunks are about to be applied
 		"sink.applied", // the database has confirmed them, the group's offset is behind

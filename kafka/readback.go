@@ -25,6 +25,7 @@ type readBacks struct {
 type asked struct {
 	task *task
 	rb   processors.ReadBack
+	at   *event.RecordedTime // as of when; nil: as last applied
 }
 
 const (
@@ -36,12 +37,19 @@ func newReadBacks(e *Engine) *readBacks {
 	return &readBacks{engine: e, wakeUp: make(chan struct{}, 1)}
 }
 
-// ask may be called from any goroutine; it does not block.
-func (r *readBacks) ask(t *task, rbs []processors.ReadBack) {
+// ask asks for windows that were parked by barrier n, which has recorded time
+// recorded. Where the ontology has applied more than that, as an epoch is
+// repeated, the answer is as of then: nobody can have published a parked window
+// before it is granted. It may be called from any goroutine; it does not block.
+func (r *readBacks) ask(t *task, rbs []processors.ReadBack, n event.Epoch, recorded event.RecordedTime) {
+	var at *event.RecordedTime
+	if n <= r.engine.origin.applied {
+		at = &recorded
+	}
 	r.engine.config.At("readback.asked")
 	r.mu.Lock()
 	for _, rb := range rbs {
-		r.asked = append(r.asked, asked{t, rb})
+		r.asked = append(r.asked, asked{t, rb, at})
 	}
 	r.mu.Unlock()
 	r.wake()
@@ -107,6 +115,7 @@ func (r *readBacks) answer(ctx context.Context, waiting []asked) ([]asked, error
 	refs := make([]ontology.WindowRef, len(ready))
 	for i, a := range ready {
 		refs[i] = windowRef(&a.rb)
+		refs[i].At = a.at
 	}
 	states, err := r.engine.store.ReadBack(ctx, refs)
 	if err != nil {

@@ -196,8 +196,8 @@ const messageRoom = 1024
 // nothing to do.
 func (s *session) announce(a processors.Announcement) {
 	s.engine.config.At("barrier.heard")
-	b := a.Barrier()
 	for _, t := range s.tasks {
+		b := a.BarrierOf(t.id)
 		t.announced.Store(&b)
 		t.send(&item{task: t})
 	}
@@ -334,7 +334,7 @@ func (t *task) handOver(r *processors.Reached) {
 		if t.asked == 0 {
 			t.asked = r.Barrier.Epoch
 		}
-		s.engine.asks.ask(t, r.ReadBacks)
+		s.engine.asks.ask(t, r.ReadBacks, r.Barrier.Epoch, r.Barrier.Recorded)
 	}
 }
 

@@ -162,6 +162,9 @@ type sinkPartition struct {
 	chunk     int              // rows that are applied at once
 	upstream  map[string]int32 // tasks by stage
 	stored    ontology.Progress
+	// repeated is the last epoch whose rows the ontology has from an earlier
+	// generation: they come again, and are passed over.
+	repeated event.Epoch
 	// segments lie behind stored: each ends at a completed epoch, but the last.
 	segments []*segment
 }
@@ -174,7 +177,7 @@ type segment struct {
 }
 
 func newSinkPartition(e *Engine, p event.Partition, at ontology.Progress) *sinkPartition {
-	return &sinkPartition{partition: p, chunk: e.config.SinkRows, upstream: e.layout.tasks, stored: at}
+	return &sinkPartition{partition: p, chunk: e.config.SinkRows, upstream: e.layout.tasks, stored: at, repeated: e.origin.applied}
 }
 
 // open returns the segment that is being filled.
@@ -218,6 +221,10 @@ func (s *sinkPartition) take(r *kgo.Record) error {
 	row, err := event.DecodeResult(r.Value)
 	if err != nil {
 		return err
+	}
+	if row.Epoch <= s.repeated {
+		g.to.Offset = next
+		return nil
 	}
 	if err := s.expect(g, row.Epoch); err != nil {
 		return err

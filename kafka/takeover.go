@@ -41,6 +41,15 @@ func (m commitMetadata) encode() string {
 	return string(b)
 }
 
+// decodeMetadata reads what encode wrote; ok is false for anything else.
+func decodeMetadata(text string) (m commitMetadata, ok bool) {
+	if text == "" {
+		return m, false
+	}
+	err := json.Unmarshal([]byte(text), &m)
+	return m, err == nil && m.ID != ""
+}
+
 // transactionTimeout is a fallback: a taker ends a dead owner's transaction at once.
 const transactionTimeout = time.Minute
 
@@ -229,11 +238,10 @@ func (m *member) endOldTransactions(ctx context.Context, partitions []int32) err
 	m.mu.Unlock()
 	for _, p := range partitions {
 		o, ok := unstable.Lookup(m.stage.Input, p)
-		if !ok || o.Metadata == "" {
+		if !ok {
 			continue
 		}
-		var meta commitMetadata
-		if err := json.Unmarshal([]byte(o.Metadata), &meta); err == nil && meta.ID != "" {
+		if meta, ok := decodeMetadata(o.Metadata); ok {
 			ids[meta.ID] = true
 		}
 	}
@@ -348,7 +356,7 @@ func (t *task) makeRunner(progress state.Progress, input bounds) error {
 	t.runner = processors.NewRunner(processors.RunnerConfig{
 		Task: logic, Stage: stage, Epoch: progress.Epoch, Offsets: []event.Offset{t.start}, Upstream: upstream,
 		Log: s.engine.topology.Plan.Epoch.Clock == mapping.ClockLog, Started: wallClock(), LastStamp: progress.LastStamp,
-		Announced: t.announced.Load,
+		Announced: t.announced.Load, Repeats: s.engine.origin.repeats,
 	})
 	t.answered.Store(int64(logic.Answered()))
 	t.firstSlab(input)
@@ -417,9 +425,13 @@ func (s *session) adopt(ctx context.Context, r *recovery) error {
 		}); err != nil {
 			return err
 		}
+		// The owner before may have died between this barrier and its checkpoint.
+		if err := s.engine.saver.take(t); err != nil {
+			return err
+		}
 		s.engine.hub.commit(t.id, t.barrier.epoch)
 		if waiting := t.runner.Task().Waiting(); len(waiting) > 0 {
-			s.engine.asks.ask(t, waiting)
+			s.engine.asks.ask(t, waiting, t.barrier.epoch, t.barrier.progress.Recorded)
 		}
 	}
 	s.engine.config.At("adopt.applied")

@@ -1,6 +1,7 @@
 package processors
 
 import (
+	"slices"
 	"sort"
 	"time"
 
@@ -47,14 +48,31 @@ type Announcement struct {
 	// late events wait for their read-back.
 	Hold bool
 	End  bool
+	// Savepoint names the savepoint that the barrier carries: every task keeps a
+	// checkpoint of its state there. Empty: none.
+	Savepoint string
+	// Repeated is nil but where the announcement repeats one of an earlier
+	// generation: then it says where the tasks stood that had committed it.
+	Repeated map[TaskID]event.Offset
 }
 
-// Barrier is the announcement as a task sees it.
+// Barrier is the announcement as tasks see it.
 func (a *Announcement) Barrier() Barrier {
 	return Barrier{
 		Epoch: a.Epoch, Recorded: a.Recorded, Watermarks: a.Watermarks,
-		Granted: a.Granted, Hold: a.Hold, End: a.End,
+		Granted: a.Granted, Hold: a.Hold, End: a.End, Savepoint: a.Savepoint,
 	}
+}
+
+// BarrierOf is the announcement as one task sees it: with what it did there in an
+// earlier generation.
+func (a *Announcement) BarrierOf(t TaskID) Barrier {
+	b := a.Barrier()
+	if a.Repeated != nil {
+		at, committed := a.Repeated[t]
+		b.Repeated = &Repeated{Committed: committed, Offset: at}
+	}
+	return b
 }
 
 // maxStretch bounds how far the interval between barriers grows while nothing
@@ -75,7 +93,9 @@ func LongestInterval(e mapping.EpochSettings) time.Duration { return maxStretch 
 //  2. R(n) > R(n-1);
 //  3. an announced watermark never falls;
 //  4. what is announced depends on the acknowledgements of n-1 alone, but for
-//     R(n) under the wall clock.
+//     R(n) under the wall clock and the name of a savepoint;
+//  5. up to the last barrier that is repeated (see Repeats) what is announced is
+//     what was announced in an earlier generation.
 type Coordinator struct {
 	tasks   []TaskID
 	sources map[TaskID]*mapping.Stream
@@ -86,6 +106,15 @@ type Coordinator struct {
 	// tasks ends for this run. Offsets decide, not what a task said of its
 	// end: an acknowledgement may be of an earlier run.
 	ends map[TaskID]event.Offset
+
+	// savepoints are the requested ones that no barrier carries yet, carried
+	// those that one did.
+	savepoints []savepointRequest
+	carried    map[string]bool
+	// repeats is the last barrier that repeats one of an earlier generation, and
+	// repeated the next of them, once it is known.
+	repeats  event.Epoch
+	repeated *Announcement
 
 	last    Announcement
 	acks    map[TaskID]Ack
@@ -98,7 +127,7 @@ type Coordinator struct {
 func NewCoordinator(t *Topology, partitions map[string]int32, ends map[TaskID]event.Offset) *Coordinator {
 	c := &Coordinator{
 		sources: map[TaskID]*mapping.Stream{}, streams: t.Plan.Streams, epoch: t.Plan.Epoch,
-		mapping: t.Plan.Version, ends: ends, acks: map[TaskID]Ack{},
+		mapping: t.Plan.Version, ends: ends, acks: map[TaskID]Ack{}, carried: map[string]bool{},
 		last:    Announcement{Recorded: event.RecordedUnknown, Watermarks: map[string]event.Watermark{}},
 		stretch: t.Plan.Epoch.Interval,
 	}
@@ -122,9 +151,67 @@ func (c *Coordinator) Last() Announcement { return c.last }
 
 // Restore takes up an announcement that the log already holds.
 func (c *Coordinator) Restore(a Announcement) {
+	c.carry(a.Savepoint)
 	if a.Epoch > c.last.Epoch {
 		c.last = a
 	}
+}
+
+// savepointRequest is a savepoint that no barrier carries yet. Nobody waits for
+// it after until, by the clock on the wall.
+type savepointRequest struct {
+	name  string
+	until event.RecordedTime
+}
+
+// RequestSavepoint lets one of the next barriers carry a savepoint of that name,
+// once however often it is asked for, unless none is announced before until.
+func (c *Coordinator) RequestSavepoint(name string, until event.RecordedTime) {
+	known := slices.ContainsFunc(c.savepoints, func(s savepointRequest) bool { return s.name == name })
+	if name == "" || c.carried[name] || known {
+		return
+	}
+	c.savepoints = append(c.savepoints, savepointRequest{name, until})
+	c.stretch = c.epoch.Interval
+}
+
+// nextSavepoint is the one that a barrier announced now carries; "" for none.
+func (c *Coordinator) nextSavepoint(now event.RecordedTime) string {
+	c.savepoints = slices.DeleteFunc(c.savepoints, func(s savepointRequest) bool { return s.until < now })
+	if len(c.savepoints) == 0 {
+		return ""
+	}
+	return c.savepoints[0].name
+}
+
+// carry notes that a barrier carries a savepoint.
+func (c *Coordinator) carry(name string) {
+	if name == "" {
+		return
+	}
+	c.carried[name] = true
+	c.savepoints = slices.DeleteFunc(c.savepoints, func(s savepointRequest) bool { return s.name == name })
+}
+
+// Repeats makes the barriers up to an epoch repeat those of an earlier
+// generation, which Repeat gives one by one.
+func (c *Coordinator) Repeats(upTo event.Epoch) { c.repeats = upTo }
+
+// Repeating reports whether the next barrier repeats one, and which.
+func (c *Coordinator) Repeating() (event.Epoch, bool) {
+	return c.last.Epoch + 1, c.last.Epoch < c.repeats
+}
+
+// Repeat gives the announcement that is next to be repeated.
+func (c *Coordinator) Repeat(a Announcement) { c.repeated = &a }
+
+// again announces what was announced before.
+func (c *Coordinator) again(n event.Epoch) (Announcement, bool) {
+	if c.repeated == nil || c.repeated.Epoch != n {
+		return Announcement{}, false
+	}
+	c.last, c.repeated = *c.repeated, nil
+	return c.last, true
 }
 
 // Acked takes a task's acknowledgement.
@@ -189,7 +276,7 @@ func (c *Coordinator) Ended() bool { return c.last.End && len(c.Missing()) == 0 
 // Interval is how long to wait after an announcement before the next one, as
 // far as the clock is concerned.
 func (c *Coordinator) Interval() time.Duration {
-	if c.epoch.Clock == mapping.ClockLog {
+	if _, repeating := c.Repeating(); repeating || c.epoch.Clock == mapping.ClockLog {
 		return 0
 	}
 	return c.stretch
@@ -198,6 +285,9 @@ func (c *Coordinator) Interval() time.Duration {
 // Next returns the next announcement, or false while none may be made. The
 // caller has waited Interval since the last one.
 func (c *Coordinator) Next(now event.RecordedTime) (Announcement, bool) {
+	if n, repeating := c.Repeating(); repeating && len(c.Missing()) == 0 {
+		return c.again(n)
+	}
 	end := len(c.Missing()) == 0 && c.atEnd()
 	if len(c.Missing()) > 0 || (end && c.last.End) {
 		return Announcement{}, false
@@ -210,6 +300,8 @@ func (c *Coordinator) Next(now event.RecordedTime) (Announcement, bool) {
 	if a.Recorded, ok = c.recorded(now, a.End); !ok {
 		return Announcement{}, false
 	}
+	a.Savepoint = c.nextSavepoint(now)
+	c.carry(a.Savepoint)
 	c.adapt(&a)
 	c.last = a
 	return a, true
@@ -268,7 +360,7 @@ func (c *Coordinator) readAll(t TaskID) bool {
 // Blocked names a halted task that keeps a run until the end from ending: all
 // else has been read.
 func (c *Coordinator) Blocked() (t TaskID, why string, blocked bool) {
-	if c.ends == nil || len(c.Missing()) > 0 {
+	if _, repeating := c.Repeating(); repeating || c.ends == nil || len(c.Missing()) > 0 {
 		return t, "", false
 	}
 	for id := range c.sources {

@@ -123,7 +123,7 @@ func (t *ingestTask) Feed(_ int, records []Record, now Clock) (int, error) {
 		return 0, nil // nothing can be judged before the first barrier
 	}
 	for i := range records {
-		if t.takesNoMore() {
+		if t.takesNoMore(now) {
 			return i, nil
 		}
 		took, err := t.record(&records[i], now)
@@ -138,8 +138,8 @@ func (t *ingestTask) Feed(_ int, records []Record, now Clock) (int, error) {
 }
 
 // takesNoMore says that nothing is taken before the next barrier.
-func (t *ingestTask) takesNoMore() bool {
-	return t.halted != nil || t.hold || t.gathered() > t.pace.limit
+func (t *ingestTask) takesNoMore(now Clock) bool {
+	return t.halted != nil || t.hold || (!now.Repeats && t.gathered() > t.pace.limit)
 }
 
 // gathered is the memory that the epoch under way takes, about.
@@ -270,7 +270,7 @@ func (t *ingestTask) checkAhead(at event.EventTime, r *Record, now Clock) error 
 	if int64(at) <= event.SaturatingAdd(from, t.stream.MaxAhead) {
 		return nil
 	}
-	if !now.ByRecord && int64(at) <= event.SaturatingAdd(int64(now.Now), t.stream.MaxAhead) {
+	if !now.ByRecord && !now.Repeats && int64(at) <= event.SaturatingAdd(int64(now.Now), t.stream.MaxAhead) {
 		return errWait
 	}
 	return event.Rejectf(event.ReasonAhead, "the event time %s lies further ahead than max_ahead allows (%s)", at, event.EventTime(from))

@@ -74,6 +74,9 @@ type RunnerConfig struct {
 	Started event.RecordedTime
 	// LastStamp is the greatest timestamp of a record read before.
 	LastStamp event.EventTime
+	// Repeats is the last barrier that repeats one of an earlier generation, see
+	// Repeated; 0 for none.
+	Repeats event.Epoch
 	// Announced, if set, gives the newest announcement, nil before the first.
 	// A source under the wall clock asks it while it is being fed, so that a
 	// barrier does not wait behind what was fetched before it.
@@ -93,7 +96,8 @@ const feedRecords = 1024
 // A source task under the wall clock reaches an announced barrier where it
 // stands. Under the log clock it is fed nothing before R(n) is announced, and
 // reaches the barrier before the first record later than R(n), or at the log's
-// end. A task behind another stage reaches it when the markers in its input
+// end. Where barriers are repeated it is fed up to the offset at which it had
+// reached the barrier before, whatever the clock. A task behind another stage reaches it when the markers in its input
 // name every upstream task.
 type Runner struct {
 	config    RunnerConfig
@@ -216,6 +220,9 @@ func (r *Runner) feed(input int, now Clock) (reached bool, err error) {
 	if !r.config.Stage.Source() {
 		return r.feedMarked(input, now)
 	}
+	if r.epoch < r.config.Repeats {
+		return r.feedAgain(input, now)
+	}
 	if !r.config.Log {
 		err := r.feedAll(input, now)
 		return r.announced != nil, err
@@ -235,6 +242,46 @@ func (r *Runner) feedAll(input int, now Clock) error {
 		}
 	}
 	return nil
+}
+
+// feedAgain gives the task the records that it had taken before the announced
+// barrier in an earlier generation.
+func (r *Runner) feedAgain(input int, now Clock) (bool, error) {
+	if r.announced == nil {
+		return false, nil
+	}
+	was := r.announced.Repeated
+	if was == nil {
+		return false, fmt.Errorf("%w: barrier %s does not repeat the one of an earlier generation", event.ErrCorrupt, r.announced.Epoch)
+	}
+	if !was.Committed {
+		return true, nil
+	}
+	now.Repeats = true
+	for r.position[input] < was.Offset {
+		if len(r.queue[input]) == 0 {
+			return false, nil
+		}
+		recs := r.queue[input][0].records
+		n := 0
+		for n < len(recs) && recs[n].Offset < was.Offset {
+			n++
+		}
+		if n == 0 && len(recs) > 0 {
+			// Between here and there are no records that a task is given.
+			r.position[input] = was.Offset
+			break
+		}
+		all, err := r.give(input, n, now)
+		if err != nil {
+			return false, err
+		}
+		if !all {
+			return false, fmt.Errorf("%s offset %s: a bug in Strom: a record that was taken before barrier %s is not taken again",
+				r.config.Stage.Input, r.position[input], r.announced.Epoch)
+		}
+	}
+	return true, nil
 }
 
 func (r *Runner) lookForBarrier() error {

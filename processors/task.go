@@ -34,6 +34,20 @@ type Barrier struct {
 	Hold bool
 	// End says that the input has ended.
 	End bool
+	// Savepoint is the name of the savepoint that the barrier carries, if any.
+	Savepoint string
+	// Repeated is nil but where the barrier repeats one of an earlier generation.
+	Repeated *Repeated
+}
+
+// Repeated is what a task did at a barrier in the generation before a savepoint
+// was restored: it does the same again, so that what was published holds.
+type Repeated struct {
+	// Committed: the task had committed the barrier, with Offset as the next one
+	// to read of its input; what it had rejected stands in the dead-letter topic.
+	// Else it had not come to it.
+	Committed bool
+	Offset    event.Offset
 }
 
 // Watermark returns the announced watermark of a stream.
@@ -169,6 +183,9 @@ type Clock struct {
 	// ahead of the last barrier waits for the next one, and whether a
 	// partition has been quiet for long enough to be idle.
 	Now event.RecordedTime
+	// Repeats: what is fed was taken in this very epoch before (see Repeated), so
+	// neither the wall clock nor a budget has a say.
+	Repeats bool
 }
 
 // NoTimestamp is the timestamp of a record that has none: no bound applies.

@@ -86,42 +86,44 @@ func (t *Topology) addAggregate(ingest *Stage, a *mapping.Aggregate) {
 		Name: "aggregate." + a.StageName(), Kind: StageAggregate, Stream: a.Stream,
 		Upstream: ingest, Aggregate: a, Outputs: []string{t.ResultsTopic()},
 	}
-	stage.Input = t.prefix() + "." + stage.Name + "-repartition"
+	stage.Input = t.Prefix() + "." + stage.Name + "-repartition"
 	ingest.Feeds = append(ingest.Feeds, a)
 	ingest.FeedOutput = append(ingest.FeedOutput, len(ingest.Outputs))
 	ingest.Outputs = append(ingest.Outputs, stage.Input)
 	t.Stages = append(t.Stages, stage)
 }
 
-func (t *Topology) prefix() string {
+// Prefix begins the names of everything that the generation owns in Kafka, its
+// transactional ids too; a dot follows.
+func (t *Topology) Prefix() string {
 	return fmt.Sprintf("strom.%s.g%s", t.Plan.Pipeline, t.Generation)
 }
 
 // ControlTopic carries announcements and acknowledgements; one partition.
-func (t *Topology) ControlTopic() string { return t.prefix() + ".control" }
+func (t *Topology) ControlTopic() string { return t.Prefix() + ".control" }
 
 // ResultsTopic carries what the ontology sink applies.
-func (t *Topology) ResultsTopic() string { return t.prefix() + ".results" }
+func (t *Topology) ResultsTopic() string { return t.Prefix() + ".results" }
 
 // DeadLetterTopic carries rejected records. It belongs to the pipeline, not to
 // a generation: a record is settled once.
 func (t *Topology) DeadLetterTopic() string { return "strom." + t.Plan.Pipeline + ".deadletter" }
 
 // Group is the consumer group of a stage.
-func (t *Topology) Group(s *Stage) string { return t.prefix() + "." + s.Name }
+func (t *Topology) Group(s *Stage) string { return t.Prefix() + "." + s.Name }
 
 // Changelog is the changelog topic of a stage: the name that goka gives a
 // group's table.
 func (t *Topology) Changelog(s *Stage) string { return t.Group(s) + "-table" }
 
 // SinkGroup is the consumer group of the ontology sink.
-func (t *Topology) SinkGroup() string { return t.prefix() + ".sink.ontology" }
+func (t *Topology) SinkGroup() string { return t.Prefix() + ".sink.ontology" }
 
 // CoordinatorGroup is the consumer group whose owner announces barriers.
-func (t *Topology) CoordinatorGroup() string { return t.prefix() + ".coordinator" }
+func (t *Topology) CoordinatorGroup() string { return t.Prefix() + ".coordinator" }
 
 // CoordinatorTransactionalID is the one id under which barriers are announced.
-func (t *Topology) CoordinatorTransactionalID() string { return t.prefix() + ".coordinator" }
+func (t *Topology) CoordinatorTransactionalID() string { return t.Prefix() + ".coordinator" }
 
 // Stage returns the stage of that name, or nil.
 func (t *Topology) Stage(name string) *Stage {

@@ -67,6 +67,7 @@ type PebbleOptions struct {
 type Pebble struct {
 	db   *pebble.DB
 	dir  string
+	fs   vfs.FS
 	last uint64 // number of the last batch; the writer's
 }
 
@@ -84,6 +85,11 @@ func OpenPebble(dir string, id Identity, o PebbleOptions) (*Pebble, error) {
 	if err := checkIdentity(o.FS, dir, id); err != nil {
 		return nil, err
 	}
+	return openDB(dir, o, false)
+}
+
+// openDB opens the files of a store.
+func openDB(dir string, o PebbleOptions, readOnly bool) (*Pebble, error) {
 	cache := o.Cache
 	if cache == nil {
 		size := o.CacheBytes
@@ -97,7 +103,7 @@ func OpenPebble(dir string, id Identity, o PebbleOptions) (*Pebble, error) {
 		o.TableBytes = 16 << 20
 	}
 	opts := &pebble.Options{
-		FS: o.FS, Cache: cache, Logger: quiet{}, MemTableSize: o.TableBytes, Merger: merger(),
+		FS: o.FS, Cache: cache, Logger: quiet{}, MemTableSize: o.TableBytes, Merger: merger(), ReadOnly: readOnly,
 		// Without this Pebble ends the process; damage comes back as the error
 		// of whoever reads it, and the store is rebuilt.
 		EventListener: &pebble.EventListener{DataCorruption: func(pebble.DataCorruptionInfo) {}},
@@ -113,7 +119,7 @@ func OpenPebble(dir string, id Identity, o PebbleOptions) (*Pebble, error) {
 		// Torn and missing files have many texts and no class of their own.
 		return nil, fmt.Errorf("open state %s: %w: %w", dir, ErrDamaged, err)
 	}
-	p := &Pebble{db: db, dir: dir}
+	p := &Pebble{db: db, dir: dir, fs: o.FS}
 	if err := p.checkUnbroken(); err != nil {
 		return nil, errors.Join(err, db.Close())
 	}

@@ -116,7 +116,7 @@ type aggregateJSON struct {
 }
 
 func explain(p *mapping.Plan) explanation {
-	t := processors.NewTopology(p, pipeline.Generation)
+	t := processors.NewTopology(p, pipeline.First)
 	e := explanation{
 		OK: true, Pipeline: p.Pipeline, Version: p.Version, Clock: p.Epoch.Clock.String(), Epoch: short(p.Epoch.Interval),
 		Aggs: []aggregateJSON{}, Missing: faultsJSON(p.CheckConnections()).Faults,

@@ -189,7 +189,7 @@ func (a *app) dev(c *cobra.Command, path string, f devFlags) (err error) {
 	}
 	return a.runPipeline(ctx, pipeline.Run{
 		Plan: plan, Kafka: services.Kafka(), Ontology: services.Ontology(), DataDir: dir.Path("state"),
-		UntilEnd: f.untilEnd, Log: a.log, Metrics: w.metrics,
+		CheckpointDir: checkpointDirOf(dir.Path()), UntilEnd: f.untilEnd, Log: a.log, Metrics: w.metrics,
 	})
 }
 

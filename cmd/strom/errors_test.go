@@ -28,6 +28,7 @@ import (
 	"github.com/forge-platform/strom/processors"
 	"github.com/forge-platform/strom/sinks/ontology"
 	"github.com/forge-platform/strom/state"
+	"github.com/forge-platform/strom/state/savepoint"
 )
 
 const shopMapping = `
@@ -237,7 +238,13 @@ func classes() []struct {
 		{&kafka.TruncatedError{}, exitPipeline},
 		{&kafka.ChangelogError{}, exitPipeline},
 		{&processors.HaltedError{}, exitPipeline},
+		{&kafka.EndedError{}, exitPipeline},
+		{&kafka.UnknownGenerationError{}, exitPipeline},
 		{&feed.Error{Err: cause}, exitInput},
+		{&savepoint.UnknownError{}, exitSavepoint},
+		{&savepoint.DamagedError{}, exitSavepoint},
+		{&kafka.SavepointError{}, exitSavepoint},
+		{&kafka.RestoreError{}, exitSavepoint},
 	}
 }
 

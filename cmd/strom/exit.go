@@ -21,6 +21,7 @@ import (
 	"github.com/forge-platform/strom/processors"
 	"github.com/forge-platform/strom/sinks/ontology"
 	"github.com/forge-platform/strom/state"
+	"github.com/forge-platform/strom/state/savepoint"
 )
 
 // exitCode is how the program ends. The numbers are documented; they never
@@ -39,6 +40,7 @@ const (
 	exitQuestion    exitCode = 8
 	exitPipeline    exitCode = 9
 	exitInput       exitCode = 10
+	exitSavepoint   exitCode = 11
 	exitInterrupted exitCode = 130
 )
 
@@ -62,6 +64,7 @@ func exitCodes() []exitMeaning {
 		{exitQuestion, "the ontology cannot answer: above the horizon, below the floor, unknown type or object"},
 		{exitPipeline, "the pipeline must not go on: a changed mapping, a property of another pipeline, lost state, a halted partition"},
 		{exitInput, "an input file cannot be read, or lacks what its records need"},
+		{exitSavepoint, "a savepoint is not there, is damaged, did not become whole, or cannot be restored as it is"},
 		{exitInterrupted, "interrupted before the work was done, or nobody reads the output any more"},
 	}
 }
@@ -155,6 +158,9 @@ func codeOf(err error) exitCode {
 		return exitPipeline
 	case is[*feed.Error](err):
 		return exitInput
+	case is[*savepoint.UnknownError](err), is[*savepoint.DamagedError](err), is[*kafka.SavepointError](err),
+		is[*kafka.RestoreError](err):
+		return exitSavepoint
 	case is[*kerr.Error](err):
 		return exitKafka
 	}
@@ -180,6 +186,7 @@ func pipelineTrouble(err error) bool {
 	}
 	return is[*kafka.DisagreementError](err) || is[*kafka.MappingError](err) || is[*kafka.RetentionError](err) ||
 		is[*kafka.TruncatedError](err) || is[*kafka.ChangelogError](err) || is[*kafka.ReplacedError](err) ||
+		is[*kafka.EndedError](err) || is[*kafka.UnknownGenerationError](err) ||
 		is[*processors.HaltedError](err)
 }
 

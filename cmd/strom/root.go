@@ -78,7 +78,7 @@ func (a *app) root() *cobra.Command {
 	flags.BoolVarP(&a.quiet, "quiet", "q", false, "show no progress")
 	root.AddCommand(
 		a.demoCommand(), a.devCommand(), a.runCommand(), a.checkCommand(), a.tryCommand(),
-		a.statusCommand(), a.ontologyCommand(), a.benchCommand(), a.versionCommand(), exitCodesTopic(),
+		a.statusCommand(), a.checkpointsCommand(), a.ontologyCommand(), a.benchCommand(), a.versionCommand(), exitCodesTopic(),
 	)
 	return root
 }

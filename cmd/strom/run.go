@@ -27,6 +27,7 @@ type runFlags struct {
 	listening
 	untilEnd         bool
 	dataDir, replica string
+	checkpointDir    string
 	static           bool
 	sessionTimeout   time.Duration
 	memory           membudget.Bytes
@@ -59,6 +60,7 @@ mapping's {env: NAME} or {file: PATH}.`,
 	flags := c.Flags()
 	flags.BoolVar(&f.untilEnd, "until-end", false, "stop when all that the topics hold at the start has been read, and close every window")
 	flags.StringVar(&f.dataDir, "data-dir", defaultDataDir, "directory for local state, one for each pipeline and replica")
+	flags.StringVar(&f.checkpointDir, "checkpoint-dir", "", "directory for savepoints, one for all replicas (default: checkpoints in the data directory)")
 	flags.StringVar(&f.replica, "replica", "", "name of this process among the replicas of the pipeline; by default one that nobody else has")
 	flags.BoolVar(&f.static, "static-membership", false, "keep the replica's tasks for it while it is away for less than the session timeout; needs --replica, the same at every start")
 	flags.DurationVar(&f.sessionTimeout, "session-timeout", 10*time.Second, "how long a replica may be silent before the others take its tasks")
@@ -103,8 +105,11 @@ func (a *app) run(c *cobra.Command, path string, f runFlags) error {
 		return err
 	}
 	defer func() { _ = dir.Release() }() // nothing depends on it any more
+	if f.checkpointDir == "" {
+		f.checkpointDir = checkpointDirOf(dir.Path())
+	}
 	return a.runPipeline(ctx, pipeline.Run{
-		Plan: plan, Kafka: plan.Kafka, Ontology: plan.Ontology, DataDir: dir.Path(), Replica: f.replica,
+		Plan: plan, Kafka: plan.Kafka, Ontology: plan.Ontology, DataDir: dir.Path(), CheckpointDir: f.checkpointDir, Replica: f.replica,
 		StaticMembership: f.static, SessionTimeout: f.sessionTimeout, UntilEnd: f.untilEnd, Log: a.log, Metrics: w.metrics, Memory: f.memory,
 	})
 }

@@ -62,7 +62,7 @@ func (a *app) status(ctx context.Context, args []string, f statusFlags) error {
 
 // statusOnce asks, and writes the answer in one piece.
 func (a *app) statusOnce(ctx context.Context, plan *mapping.Plan, to io.Writer) error {
-	st, err := kafka.ReadStatus(ctx, plan.Kafka, processors.NewTopology(plan, pipeline.Generation), a.log)
+	st, err := kafka.ReadStatus(ctx, plan.Kafka, a.topologyForStatus(ctx, plan), a.log)
 	if err != nil {
 		return orInterrupted(ctx, err)
 	}
@@ -94,6 +94,21 @@ func (a *app) statusOnce(ctx context.Context, plan *mapping.Plan, to io.Writer) 
 		_, err = to.Write(b.Bytes())
 	}
 	return errors.Join(err, missing)
+}
+
+// topologyForStatus is that of the generation that the pipeline is at: as the
+// ontology has it, and where that does not answer, as Kafka has it.
+func (a *app) topologyForStatus(ctx context.Context, plan *mapping.Plan) *processors.Topology {
+	if plan.Ontology.Postgres.Reveal() != "" {
+		if t, err := pipeline.Topology(ctx, plan, plan.Ontology); err == nil {
+			return t
+		}
+	}
+	g, err := kafka.CurrentGeneration(ctx, plan.Kafka, plan.Pipeline, a.log)
+	if err != nil || g == 0 {
+		g = pipeline.First // what is wrong with Kafka shows next
+	}
+	return processors.NewTopology(plan, g)
 }
 
 // watchStatus shows the status every second. What goes wrong meanwhile is shown

@@ -79,7 +79,7 @@ func (a *app) try(ctx context.Context, path string, f tryFlags, table bool) erro
 			return err
 		}
 	}
-	memory, outcome, err := in.Run(processors.NewTopology(plan, pipeline.Generation), f.epochEvery)
+	memory, outcome, err := in.Run(processors.NewTopology(plan, pipeline.First), f.epochEvery)
 	if err != nil {
 		return orInterrupted(ctx, err)
 	}

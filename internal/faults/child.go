@@ -57,7 +57,10 @@ type childSpec struct {
 	Freeze   bool    // is stopped there instead, and goes on when it is woken
 	Hold     Trigger // waits there
 	Armed    bool    // from the start, not from lineArm on
-	Debug    bool
+	// Savepoints is a checkpoint directory, in which the replica asks for one
+	// savepoint after the other; empty: none.
+	Savepoints string
+	Debug      bool
 }
 
 // Trigger is a point and the how-manieth time that it is reached, from 1; no
@@ -111,6 +114,9 @@ func (c *child) run(stdin io.Reader, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
+	if c.spec.Savepoints != "" {
+		go c.save(ctx)
+	}
 	if err := engine.Run(ctx); err != nil && !errors.Is(err, context.Canceled) {
 		return err
 	}
@@ -150,7 +156,7 @@ func (c *child) engine(stderr io.Writer) (*kafka.Engine, error) {
 	log := slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: level}))
 	return kafka.New(kafka.Config{
 		Topology: processors.NewTopology(plan, generation), Kafka: mapping.Kafka{Brokers: c.spec.Brokers},
-		DataDir: c.spec.DataDir, Replica: c.spec.Replica, StaticMembership: c.spec.Static, UntilEnd: c.spec.UntilEnd,
+		DataDir: c.spec.DataDir, CheckpointDir: c.spec.Savepoints, Replica: c.spec.Replica, StaticMembership: c.spec.Static, UntilEnd: c.spec.UntilEnd,
 		SessionTimeout: c.spec.Session, RebalanceTimeout: 2 * c.spec.Session,
 		CacheBytes: childCacheBytes, PollRecords: childPollRecords, SinkRows: childSinkRows,
 		Log: log, At: c.at, Observe: c.observe,
@@ -159,6 +165,34 @@ func (c *child) engine(stderr io.Writer) (*kafka.Engine, error) {
 			return ontology.Open(ctx, conn, p, ontology.Options{Logger: log, At: c.at})
 		},
 	}), nil
+}
+
+// childSavepoint bounds the wait for one savepoint: one whose replica has died
+// never becomes whole.
+const childSavepoint = 2 * time.Second
+
+// save asks for one savepoint after the other. What becomes of them is looked at
+// when the case is over.
+func (c *child) save(ctx context.Context) {
+	plan, err := mapping.Load(c.spec.Mapping, os.LookupEnv)
+	if err != nil {
+		return // the engine says so
+	}
+	for n := 1; ctx.Err() == nil; n++ {
+		limited, cancel := context.WithTimeout(ctx, childSavepoint)
+		_, err := kafka.CreateSavepoint(limited, kafka.SavepointRequest{
+			Kafka: mapping.Kafka{Brokers: c.spec.Brokers}, Topology: processors.NewTopology(plan, generation),
+			CheckpointDir: c.spec.Savepoints, Name: fmt.Sprintf("%s-%d-%d", c.spec.Replica, os.Getpid(), n),
+		})
+		if err != nil {
+			// The pipeline may not have begun.
+			select {
+			case <-ctx.Done():
+			case <-time.After(50 * time.Millisecond):
+			}
+		}
+		cancel()
+	}
 }
 
 func (c *child) observe(o kafka.Observation) {

@@ -186,6 +186,9 @@ func (r *run) emptyDir() string {
 
 // start starts a replica with what all of the case's have in common.
 func (r *run) start(ctx context.Context, s childSpec) (*replica, error) {
+	if r.c.saves() {
+		s.Savepoints = r.savepoints()
+	}
 	s.Mapping, s.Brokers, s.Postgres = r.mapping, r.broker.Brokers(), r.postgres
 	s.Session, s.Debug = r.harness.session(), r.harness.Debug
 	p, err := startReplica(ctx, s)

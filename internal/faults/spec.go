@@ -90,6 +90,11 @@ func specs() []spec {
 		"commit.deadletter": {from: some, to: someTo},
 		"sink.between":      {from: some, to: someTo, only: workloadMeters},
 
+		"savepoint.checkpoint": {from: some, to: someTo},
+		"savepoint.files":      {from: few, to: 4},
+		"savepoint.part":       {from: few, to: 4},
+		"savepoint.manifest":   {from: few, to: fewTo},
+
 		"revoke.idle":      {scenario: givingUp, from: few, to: few},
 		"revoke.partly":    {scenario: givingUp, from: few, to: few, hold: Trigger{Point: "handover", N: 30}, only: workloadMeters},
 		"revoke.in_flight": {scenario: givingUp, from: few, to: few, hold: Trigger{Point: "commit.offsets", N: 20}},

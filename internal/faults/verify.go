@@ -40,6 +40,9 @@ func (r *run) atCrash(ctx context.Context) (answers, error) {
 
 // check runs all checks at the end of a case, and reports all that do not hold.
 func (r *run) check(ctx context.Context, before answers) error {
+	if err := r.checkSavepoints(ctx); err != nil {
+		return err
+	}
 	var faults []error
 	note := func(name string, err error) {
 		if err != nil {

@@ -229,6 +229,10 @@ func (m *Memory) ReadBack(_ context.Context, refs []WindowRef) ([]WindowState, e
 			if mo == nil {
 				continue
 			}
+			if ref.At != nil {
+				m.readPast(b, v, ref, p)
+				continue
+			}
 			for _, h := range mo.lines[factKey{property: p, from: ref.Start, to: ref.End}] {
 				b.add(v, h.Version, h.Cause, h.Value, h.State)
 			}
@@ -236,6 +240,17 @@ func (m *Memory) ReadBack(_ context.Context, refs []WindowRef) ([]WindowState, e
 		out[i] = b.state
 	}
 	return out, nil
+}
+
+// readPast reads one value of a window as it was believed at ref.At.
+func (m *Memory) readPast(b *readBack, v int, ref *WindowRef, property int32) {
+	for i := range m.versions {
+		h := &m.versions[i]
+		if h.object == (object{ref.Type, ref.ID}) && h.property == property && h.a.ValidFrom == ref.Start && h.a.ValidTo == ref.End &&
+			h.a.RecordedFrom <= *ref.At && h.to > *ref.At {
+			b.add(v, h.a.Version, h.a.Cause, h.a.Value, h.a.State)
+		}
+	}
 }
 
 // Close does nothing.

@@ -212,19 +212,41 @@ func storedRecorded(p *Progress) int64 {
 // ReadBack gives the believed values of windows.
 func (s *Postgres) ReadBack(ctx context.Context, refs []WindowRef) ([]WindowState, error) {
 	out := make([]*readBack, len(refs))
-	asked := newArrays(oidInt4, oidText, oidInt4, oidInstant, oidInstant, oidInt4, oidInt4)
+	for i := range refs {
+		out[i] = newReadBack(&refs[i])
+	}
+	for _, past := range []bool{false, true} {
+		if err := s.readBack(ctx, refs, past, out); err != nil {
+			return nil, err
+		}
+	}
+	states := make([]WindowState, len(out))
+	for i, b := range out {
+		states[i] = b.state
+	}
+	return states, nil
+}
+
+// readBack reads those of the refs that ask for the past, or the others.
+func (s *Postgres) readBack(ctx context.Context, refs []WindowRef, past bool, out []*readBack) error {
+	asked, stmt := newArrays(oidInt4, oidText, oidInt4, oidInstant, oidInstant, oidInt4, oidInt4), stmtReadBack
+	if past {
+		asked, stmt = newArrays(oidInt4, oidText, oidInt4, oidInstant, oidInstant, oidInt4, oidInt4, oidInstant), stmtReadBackPast
+	}
 	var batches [][][]byte
 	for i := range refs {
 		ref := &refs[i]
-		out[i] = newReadBack(ref)
+		if (ref.At != nil) != past {
+			continue
+		}
 		names, err := s.catalog.names(ref.Type)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		for v, name := range ref.Values {
 			p, err := s.catalog.find(ref.Type, names, full(ref.Aggregate, name), true)
 			if err != nil {
-				return nil, err
+				return err
 			}
 			cols := asked.next()
 			cols[0].int4(s.typeIDs[ref.Type])
@@ -234,6 +256,9 @@ func (s *Postgres) ReadBack(ctx context.Context, refs []WindowRef) ([]WindowStat
 			cols[4].instant(int64(ref.End))
 			cols[5].int4(int32(i))
 			cols[6].int4(int32(v))
+			if past {
+				cols[7].instant(int64(*ref.At))
+			}
 			if asked.len() >= s.options.RowsPerStatement {
 				batches = append(batches, asked.params())
 				asked.reset()
@@ -245,7 +270,7 @@ func (s *Postgres) ReadBack(ctx context.Context, refs []WindowRef) ([]WindowStat
 	}
 	for _, params := range batches {
 		err := s.retry(ctx, "read back", func(conn *pgx.Conn) error {
-			_, err := query(ctx, conn, stmtReadBack, params, func(c *columns) error {
+			_, err := query(ctx, conn, stmt, params, func(c *columns) error {
 				b, v := out[c.int4()], int(c.int4())
 				version, cause := uint32(c.int4()), event.Cause(c.int2())
 				value, state := c.value(), c.bytes()
@@ -255,14 +280,10 @@ func (s *Postgres) ReadBack(ctx context.Context, refs []WindowRef) ([]WindowStat
 			return err
 		})
 		if err != nil {
-			return nil, fmt.Errorf("read back from the ontology: %w", err)
+			return fmt.Errorf("read back from the ontology: %w", err)
 		}
 	}
-	states := make([]WindowState, len(out))
-	for i, b := range out {
-		states[i] = b.state
-	}
-	return states, nil
+	return nil
 }
 
 // query runs a prepared statement with binary parameters and calls each for

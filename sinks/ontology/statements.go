@@ -21,6 +21,7 @@ const (
 	stmtFindTopics   = "find_topics"
 	stmtAddEpochs    = "add_epochs"
 	stmtReadBack     = "read_back"
+	stmtReadBackPast = "read_back_past"
 
 	copyHeads   = "COPY strom.head (" + headColumns + ") FROM STDIN BINARY"
 	copyHistory = "COPY strom.history (" + headColumns + ", recorded_to) FROM STDIN BINARY"
@@ -82,6 +83,13 @@ func readStatements() map[string]string {
 			JOIN strom.object o ON o.type_id = u.type_id AND o.id = u.id
 			JOIN strom.head h ON h.object_no = o.object_no AND h.property_id = u.property_id
 				AND h.valid_from = u.valid_from AND h.valid_to = u.valid_to`,
+		stmtReadBackPast: `SELECT u.ref, u.slot, h.version, h.cause, h.value, h.state
+			FROM unnest($1::int4[], $2::text[], $3::int4[], $4::timestamptz[], $5::timestamptz[], $6::int4[], $7::int4[], $8::timestamptz[])
+				AS u (type_id, id, property_id, valid_from, valid_to, ref, slot, at)
+			JOIN strom.object o ON o.type_id = u.type_id AND o.id = u.id
+			JOIN strom.assertion_row h ON h.object_no = o.object_no AND h.property_id = u.property_id
+				AND h.valid_from = u.valid_from AND h.valid_to = u.valid_to
+				AND h.recorded_from <= u.at AND h.recorded_to > u.at`,
 	}
 }
 

@@ -59,6 +59,8 @@ type WindowRef struct {
 	Start, End          event.EventTime
 	// Values names the aggregate's values, without the aggregate's name.
 	Values []string
+	// At asks what was believed at a recorded time; nil: as last applied.
+	At *event.RecordedTime
 }
 
 // WindowState is what is believed of a window.
@@ -98,8 +100,9 @@ type Store interface {
 	// *FencedError: somebody else has applied, or this call was made twice.
 	Apply(ctx context.Context, chunks []Chunk) error
 
-	// ReadBack gives the believed values of windows as last applied, the
-	// horizon notwithstanding: one state for each ref, in order.
+	// ReadBack gives the believed values of windows as last applied, or as of
+	// the ref's recorded time, the horizon notwithstanding: one state for each
+	// ref, in order.
 	ReadBack(ctx context.Context, refs []WindowRef) ([]WindowState, error)
 
 	// Probe asks once how far the pipeline is, and does not try again: whoever

@@ -418,6 +418,22 @@ func testReadBack(t *testing.T, s *subject, l *log) {
 	if fmt.Sprint(states) != fmt.Sprint(want) {
 		t.Errorf("got %+v\nwant %+v", states, want)
 	}
+	// As of a recorded time it is what was believed then, of head and history.
+	first, never := second(1), second(0)
+	past := func(id string, start event.EventTime, at *event.RecordedTime) WindowRef {
+		return WindowRef{Type: "Order", ID: id, Aggregate: "hourly", Start: start, End: start + 10, Values: values, At: at}
+	}
+	states, err = s.ReadBack(t.Context(), []WindowRef{past("a0", 0, &first), past("a0", 0, nil), past("a0", 0, &never), past("b1", 10, &first)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want = []WindowState{
+		{Found: true, Version: 1, Values: []event.Property{prop("count", "3"), {Name: "avg", Value: event.Value{Text: "6"}, State: []byte{1, 3}}}},
+		want[2], want[1], want[0],
+	}
+	if fmt.Sprint(states) != fmt.Sprint(want) {
+		t.Errorf("as of the first epoch: got %+v\nwant %+v", states, want)
+	}
 	if _, err := s.ReadBack(t.Context(), []WindowRef{{Type: "Order", ID: "a0", Aggregate: "hourly", Values: []string{"median"}}}); !errors.Is(err, ErrUnknownName) {
 		t.Errorf("an unknown value gave %v", err)
 	}

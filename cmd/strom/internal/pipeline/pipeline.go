@@ -19,8 +19,34 @@ import (
 	"github.com/forge-platform/strom/sinks/ontology"
 )
 
-// Generation is the one that commands run: replay makes later ones.
-const Generation event.Generation = 1
+// First is the generation of a pipeline that has never been restored.
+const First event.Generation = 1
+
+// Topology gives the topology of the generation that a pipeline is at: what the
+// ontology has registered, the first where it knows nothing of the pipeline, or
+// where no ontology is named.
+func Topology(ctx context.Context, plan *mapping.Plan, o mapping.Ontology) (*processors.Topology, error) {
+	g := First
+	if o.Postgres.Reveal() != "" {
+		found, err := ontology.CurrentGeneration(ctx, o, plan.Pipeline)
+		if err != nil {
+			return nil, fmt.Errorf("ontology: %w", err)
+		}
+		g = max(g, found)
+	}
+	return processors.NewTopology(plan, g), nil
+}
+
+// OpenOntology opens an ontology, for kafka.Config.
+func OpenOntology(conn mapping.Ontology, o ontology.Options) func(context.Context, ontology.Pipeline) (ontology.Store, error) {
+	return func(ctx context.Context, p ontology.Pipeline) (ontology.Store, error) {
+		store, err := ontology.Open(ctx, conn, p, o)
+		if err != nil {
+			return nil, fmt.Errorf("ontology: %w", err)
+		}
+		return store, nil
+	}
+}
 
 // Run is one run of a pipeline in this process.
 type Run struct {
@@ -28,7 +54,9 @@ type Run struct {
 	Kafka    mapping.Kafka
 	Ontology mapping.Ontology
 	DataDir  string
-	Replica  string
+	// CheckpointDir is where savepoints are kept.
+	CheckpointDir string
+	Replica       string
 	// StaticMembership and SessionTimeout are as in kafka.Config.
 	StaticMembership bool
 	SessionTimeout   time.Duration
@@ -45,27 +73,23 @@ type Run struct {
 // Do runs the pipeline until ctx ends (the epoch under way is then still
 // committed), until the input ends, or until an error.
 func (r Run) Do(ctx context.Context) error {
-	topology := processors.NewTopology(r.Plan, Generation)
+	topology, err := Topology(ctx, r.Plan, r.Ontology)
+	if err != nil {
+		return err
+	}
 	if r.Memory == 0 {
 		r.Memory = membudget.Default()
 	}
 	r.Memory.Apply()
 	c := kafka.Config{
-		Topology: topology, Kafka: r.Kafka, DataDir: r.DataDir,
+		Topology: topology, Kafka: r.Kafka, DataDir: r.DataDir, CheckpointDir: r.CheckpointDir, Memory: r.Memory,
 		Replica: r.Replica, StaticMembership: r.StaticMembership, SessionTimeout: r.SessionTimeout, UntilEnd: r.UntilEnd, Log: r.Log,
-		Memory: r.Memory,
-		OpenOntology: func(ctx context.Context, p ontology.Pipeline) (ontology.Store, error) {
-			o := ontology.Options{Logger: r.Log}
-			if r.Metrics != nil {
-				o.OnRetry = r.Metrics.Retried
-			}
-			store, err := ontology.Open(ctx, r.Ontology, p, o)
-			if err != nil {
-				return nil, fmt.Errorf("ontology: %w", err)
-			}
-			return store, nil
-		},
 	}
+	o := ontology.Options{Logger: r.Log}
+	if r.Metrics != nil {
+		o.OnRetry = r.Metrics.Retried
+	}
+	c.OpenOntology = OpenOntology(r.Ontology, o)
 	if r.Watch != nil {
 		r.Watch.readBy(topology)
 	}
