@@ -5,7 +5,8 @@ import "fmt"
 // Decision is what to do with a task that is taken over.
 type Decision uint8
 
-// The decisions. A savepoint will add one: restore it, then catch up.
+// The decisions. Savepoints add none: a restored one is written to the changelogs
+// of a new generation, and its tasks are rebuilt from there.
 const (
 	Undecided Decision = iota // never decided: see UndecidedError
 	// Begin: the task has never run; it starts at its input's first record.
