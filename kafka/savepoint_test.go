@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/forge-platform/strom/event"
@@ -508,5 +509,53 @@ func TestAnEpochThatSomeTasksHadCommittedIsRepeatedAndCompleted(t *testing.T) {
 		if n != 1 {
 			t.Errorf("%d dead letters of %q", n, value)
 		}
+	}
+}
+
+// What a savepoint is for: the changelogs are gone, with them the state, and no
+// replica has a copy.
+func TestASavepointBringsBackAStateWhoseChangelogsAreGone(t *testing.T) {
+	s := newSavers(t, kafkatest.Embedded)
+	data, want := meterData(17, 3000)
+	c := s.config(t, 1)
+	r := start(t, c)
+	r.await(t, 3, "at the start")
+	s.produce(t, data[:1000])
+	if _, err := s.create(t, "kept", time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	s.produce(t, data[1000:2000])
+	r.await(t, 5, "behind the savepoint")
+	r.end(t)
+	client, err := kgo.NewClient(kgo.SeedBrokers(s.brokers...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	for _, stage := range c.Topology.Stages {
+		gone, err := kadm.NewClient(client).DeleteTopics(t.Context(), c.Topology.Changelog(stage))
+		if err = errors.Join(err, gone.Error()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var lost *kafka.ChangelogError
+	if err := within(t, s.config(t, 1), 20*time.Second); !errors.As(err, &lost) {
+		var disagrees *kafka.DisagreementError
+		if !errors.As(err, &disagrees) {
+			t.Fatalf("without its changelogs: %v", err)
+		}
+	}
+	done, err := s.restore(t, "kept", 1, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.produce(t, data[2000:])
+	last := s.config(t, done.To)
+	last.UntilEnd = true
+	if err := within(t, last, time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	if got := believedCounts(t, s.url); got != want {
+		t.Errorf("%s", firstDifference(got, want))
 	}
 }
