@@ -303,7 +303,7 @@ func firstError(errs chan error, cause error) error {
 
 func (e *Engine) ontologyPipeline() ontology.Pipeline {
 	p := ontology.Pipeline{
-		Name: e.topology.Plan.Pipeline, Generation: e.topology.Generation, MappingVersion: e.topology.Plan.Version,
+		Name: e.topology.Plan.Pipeline, Generation: e.topology.Generation, Continues: e.origin.from > 0, MappingVersion: e.topology.Plan.Version,
 		Types: e.topology.Plan.Types, ResultsPartitions: e.layout.results, Upstream: map[string][]event.Partition{},
 	}
 	for _, s := range e.topology.Stages {

@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"sort"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/forge-platform/strom/event"
@@ -428,4 +430,132 @@ func awaitRequest(t *testing.T, brokers []string, topic string) {
 		}
 	}
 	t.Error("nobody asks for a savepoint")
+}
+
+// The last epoch before a crash may be committed by some stages only. What they
+// have committed, dead letters included, is not done twice.
+func TestAnEpochThatSomeTasksHadCommittedIsRepeatedAndCompleted(t *testing.T) {
+	const bad = 7
+	s := newSavers(t, kafkatest.Embedded)
+	data, want := meterData(13, 4000)
+	rejected := func(n int) (out []*kgo.Record) {
+		for i := range n {
+			out = append(out, &kgo.Record{Topic: "readings", Key: []byte("m1"), Value: fmt.Appendf(nil, "no JSON %d", i)})
+		}
+		return out
+	}
+	c := s.config(t, 1)
+	var armed atomic.Bool
+	var begun, ended atomic.Int64
+	stuck := make(chan struct{})
+	c.At = func(point string) {
+		if !armed.Load() {
+			return
+		}
+		switch point {
+		case "commit.begun":
+			if begun.Add(1) > 1 {
+				<-stuck // only the first stage that comes commits
+			}
+		case "commit.applied":
+			ended.Add(1)
+		}
+	}
+	r := start(t, c)
+	r.await(t, 3, "at the start")
+	s.produce(t, data[:2000])
+	if _, err := s.create(t, "one", time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	s.produce(t, append(rejected(bad), data[2000:3000]...))
+	r.await(t, 10, "behind the savepoint")
+	armed.Store(true)
+	for deadline := time.Now().Add(20 * time.Second); begun.Load() < 2 || ended.Load() < 1; {
+		if time.Now().After(deadline) {
+			t.Fatalf("%d commits begun, %d done", begun.Load(), ended.Load())
+		}
+		pause(t, 10*time.Millisecond)
+	}
+	r.stop()
+	// The engine waits for the epoch under way, for five seconds; no longer.
+	time.AfterFunc(6*time.Second, func() { close(stuck) })
+	if err := <-r.ended; err != nil {
+		t.Fatal(err)
+	}
+	done, err := s.restore(t, "one", 1, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if done.Repeated != done.Applied+1 {
+		t.Fatalf("no epoch was committed in part: %+v", done)
+	}
+	s.produce(t, data[3000:])
+	last := s.config(t, 2)
+	last.UntilEnd = true
+	if err := within(t, last, time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	if got := believedCounts(t, s.url); got != want {
+		t.Errorf("%s", firstDifference(got, want))
+	}
+	letters := map[string]int{}
+	for _, l := range readTopic(t, s.brokers, last.Topology.DeadLetterTopic(), 1000) {
+		letters[string(l.Value)]++
+	}
+	if len(letters) != bad {
+		t.Errorf("dead letters: %v, want %d", letters, bad)
+	}
+	for value, n := range letters {
+		if n != 1 {
+			t.Errorf("%d dead letters of %q", n, value)
+		}
+	}
+}
+
+// What a savepoint is for: the changelogs are gone, with them the state, and no
+// replica has a copy.
+func TestASavepointBringsBackAStateWhoseChangelogsAreGone(t *testing.T) {
+	s := newSavers(t, kafkatest.Embedded)
+	data, want := meterData(17, 3000)
+	c := s.config(t, 1)
+	r := start(t, c)
+	r.await(t, 3, "at the start")
+	s.produce(t, data[:1000])
+	if _, err := s.create(t, "kept", time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	s.produce(t, data[1000:2000])
+	r.await(t, 5, "behind the savepoint")
+	r.end(t)
+	client, err := kgo.NewClient(kgo.SeedBrokers(s.brokers...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	for _, stage := range c.Topology.Stages {
+		gone, err := kadm.NewClient(client).DeleteTopics(t.Context(), c.Topology.Changelog(stage))
+		if err = errors.Join(err, gone.Error()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var lost *kafka.ChangelogError
+	if err := within(t, s.config(t, 1), 20*time.Second); !errors.As(err, &lost) {
+		var disagrees *kafka.DisagreementError
+		if !errors.As(err, &disagrees) {
+			t.Fatalf("without its changelogs: %v", err)
+		}
+	}
+	done, err := s.restore(t, "kept", 1, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.produce(t, data[2000:])
+	last := s.config(t, done.To)
+	last.UntilEnd = true
+	if err := within(t, last, time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	if got := believedCounts(t, s.url); got != want {
+		t.Errorf("%s", firstDifference(got, want))
+	}
 }

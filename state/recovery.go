@@ -5,7 +5,8 @@ import "fmt"
 // Decision is what to do with a task that is taken over.
 type Decision uint8
 
-// The decisions. A savepoint will add one: restore it, then catch up.
+// The decisions. Savepoints add none: a restored one is written to the changelogs
+// of a new generation, and its tasks are rebuilt from there.
 const (
 	Undecided Decision = iota // never decided: see UndecidedError
 	// Begin: the task has never run; it starts at its input's first record.
@@ -47,13 +48,14 @@ const (
 // Advice says what the operator is to do.
 func (r Reason) Advice() string {
 	const anew = "begin anew under another pipeline name"
+	const savepoint = "restore a savepoint, or " + anew
 	return nameOf(int(r), "nothing",
 		"name another directory with --data-dir, or remove this one if that pipeline is gone",
-		"restore the pipeline's topics and offsets from one backup, or "+anew,
-		"start a replica that still has the local state, or "+anew,
+		"restore the pipeline's topics and offsets from one backup, or "+savepoint,
+		"start a replica that still has the local state, or "+savepoint,
 		"raise delete.retention.ms of the changelog topic",
 		"delete the group's committed offsets",
-		"if the group's offset was reset or has expired, set it back to the progress record's; else "+anew,
+		"if the group's offset was reset or has expired, set it back to the progress record's; else "+savepoint,
 		"raise retention.ms of the topic, and "+anew,
 		"restore the topic's records, or "+anew)
 }

@@ -20,7 +20,11 @@ type statusTable struct {
 }
 
 func (s *statusTable) print() error {
-	s.line("pipeline %s: %s", s.style.Bold(s.Pipeline), s.epochText())
+	generation := ""
+	if s.Ontology != nil && s.Ontology.Generation > 1 {
+		generation = ", generation " + s.Ontology.Generation.String()
+	}
+	s.line("pipeline %s%s: %s", s.style.Bold(s.Pipeline), generation, s.epochText())
 	for _, stream := range slices.Sorted(maps.Keys(s.Watermarks)) {
 		s.line("watermark of %s: %s", stream, s.Watermarks[stream])
 	}

@@ -11,7 +11,10 @@ import (
 type Pipeline struct {
 	Name string
 	// Generation is the run that writes, from 1.
-	Generation     event.Generation
+	Generation event.Generation
+	// Continues says that the generation goes on from the state of the one
+	// before (a restored savepoint), so that the versions of windows count on.
+	Continues      bool
 	MappingVersion string
 	// Types are the object types with all properties that this pipeline writes.
 	Types []*mapping.ObjectType

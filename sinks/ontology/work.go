@@ -275,8 +275,8 @@ func (w *work) applyWindow(l *timeline.Line, it *item) error {
 	r := &it.row.Result
 	if len(l.Heads) > 0 {
 		h := &l.Heads[0]
-		// A newer generation counts its versions from 1 again.
-		if h.Generation == w.pipeline.Generation && r.Version <= h.Version {
+		// A newer generation counts its versions from 1 again, unless it continues.
+		if (h.Generation == w.pipeline.Generation || w.pipeline.Continues) && r.Version <= h.Version {
 			return &LostStateError{
 				Type: r.Type, ID: r.ID, Aggregate: r.Aggregate, Start: r.ValidFrom, End: r.ValidTo,
 				Row: r.Version, Believed: h.Version, Cause: r.Cause,
