@@ -540,8 +540,7 @@ func TestASavepointBringsBackAStateWhoseChangelogsAreGone(t *testing.T) {
 	}
 	var lost *kafka.ChangelogError
 	if err := within(t, s.config(t, 1), 20*time.Second); !errors.As(err, &lost) {
-		var disagrees *kafka.DisagreementError
-		if !errors.As(err, &disagrees) {
+		if _, disagrees := errors.AsType[*kafka.DisagreementError](err); !disagrees {
 			t.Fatalf("without its changelogs: %v", err)
 		}
 	}
