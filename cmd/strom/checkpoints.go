@@ -183,7 +183,7 @@ func (a *app) createCheckpoint(ctx context.Context, path string, dir *checkpoint
 	if err := f.into(plan); err != nil {
 		return err
 	}
-	topology, err := pipeline.Topology(ctx, plan, plan.Ontology)
+	topology, err := pipeline.Topology(ctx, plan, plan.Kafka, plan.Ontology, a.log)
 	if err != nil {
 		return err
 	}
@@ -271,7 +271,7 @@ func (a *app) restoreCheckpoint(ctx context.Context, path, name string, dir *che
 	if err := f.into(plan); err != nil {
 		return err
 	}
-	topology, err := pipeline.Topology(ctx, plan, plan.Ontology)
+	topology, err := pipeline.Topology(ctx, plan, plan.Kafka, plan.Ontology, a.log)
 	if err != nil {
 		return err
 	}

@@ -100,8 +100,8 @@ func (a *app) statusOnce(ctx context.Context, plan *mapping.Plan, to io.Writer) 
 // ontology has it, and where that does not answer, as Kafka has it.
 func (a *app) topologyForStatus(ctx context.Context, plan *mapping.Plan) *processors.Topology {
 	if plan.Ontology.Postgres.Reveal() != "" {
-		if t, err := pipeline.Topology(ctx, plan, plan.Ontology); err == nil {
-			return t
+		if g, err := ontology.CurrentGeneration(ctx, plan.Ontology, plan.Pipeline); err == nil {
+			return processors.NewTopology(plan, max(g, pipeline.First))
 		}
 	}
 	g, err := kafka.CurrentGeneration(ctx, plan.Kafka, plan.Pipeline, a.log)

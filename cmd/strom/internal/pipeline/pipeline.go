@@ -23,18 +23,17 @@ import (
 const First event.Generation = 1
 
 // Topology gives the topology of the generation that a pipeline is at: what the
-// ontology has registered, the first where it knows nothing of the pipeline, or
-// where no ontology is named.
-func Topology(ctx context.Context, plan *mapping.Plan, o mapping.Ontology) (*processors.Topology, error) {
-	g := First
-	if o.Postgres.Reveal() != "" {
-		found, err := ontology.CurrentGeneration(ctx, o, plan.Pipeline)
-		if err != nil {
-			return nil, fmt.Errorf("ontology: %w", err)
+// ontology has registered, or the first where it knows nothing of the pipeline.
+// Where both the ontology and Kafka are out of reach the error is Kafka's.
+func Topology(ctx context.Context, plan *mapping.Plan, k mapping.Kafka, o mapping.Ontology, log *slog.Logger) (*processors.Topology, error) {
+	g, err := ontology.CurrentGeneration(ctx, o, plan.Pipeline)
+	if err != nil {
+		if _, kafkaErr := kafka.CurrentGeneration(ctx, k, plan.Pipeline, log); kafkaErr != nil {
+			return nil, kafkaErr
 		}
-		g = max(g, found)
+		return nil, fmt.Errorf("ontology: %w", err)
 	}
-	return processors.NewTopology(plan, g), nil
+	return processors.NewTopology(plan, max(g, First)), nil
 }
 
 // OpenOntology opens an ontology, for kafka.Config.
@@ -73,7 +72,7 @@ type Run struct {
 // Do runs the pipeline until ctx ends (the epoch under way is then still
 // committed), until the input ends, or until an error.
 func (r Run) Do(ctx context.Context) error {
-	topology, err := Topology(ctx, r.Plan, r.Ontology)
+	topology, err := Topology(ctx, r.Plan, r.Kafka, r.Ontology, r.Log)
 	if err != nil {
 		return err
 	}
