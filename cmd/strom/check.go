@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -118,11 +117,11 @@ type aggregateJSON struct {
 func explain(p *mapping.Plan) explanation {
 	t := processors.NewTopology(p, pipeline.Generation)
 	e := explanation{
-		OK: true, Pipeline: p.Pipeline, Version: p.Version, Clock: p.Epoch.Clock.String(), Epoch: short(p.Epoch.Interval),
+		OK: true, Pipeline: p.Pipeline, Version: p.Version, Clock: p.Epoch.Clock.String(), Epoch: mapping.DurationText(p.Epoch.Interval),
 		Aggs: []aggregateJSON{}, Missing: faultsJSON(p.CheckConnections()).Faults,
 	}
 	if p.Epoch.Clock == mapping.ClockLog {
-		e.Epoch = short(p.Epoch.Step)
+		e.Epoch = mapping.DurationText(p.Epoch.Step)
 	}
 	if e.Missing == nil {
 		e.Missing = []faultJSON{}
@@ -155,18 +154,6 @@ func explain(p *mapping.Plan) explanation {
 		e.Aggs = append(e.Aggs, j)
 	}
 	return e
-}
-
-// short writes a duration as the mapping does: 1h, not 1h0m0s.
-func short(d time.Duration) string {
-	text := d.String()
-	if rest, ok := strings.CutSuffix(text, "m0s"); ok {
-		text = rest + "m"
-	}
-	if rest, ok := strings.CutSuffix(text, "h0m"); ok {
-		text = rest + "h"
-	}
-	return text
 }
 
 func kindText(d *mapping.PropertyDef) string {
