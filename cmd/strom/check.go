@@ -14,32 +14,35 @@ import (
 )
 
 func (a *app) checkCommand() *cobra.Command {
-	return &cobra.Command{
-		Use: "check MAPPING", Short: "Check a mapping file and show what it makes",
+	var against string
+	c := &cobra.Command{
+		Use: "check MAPPING", Short: "Check a mapping file and show what it makes, or what it changes",
 		Long: `Check reads a mapping file and reports every fault at once, each with its line
 and column, what is wrong and what to do. A file without faults is explained:
 which streams it reads, which stages and topics it makes, which objects and
-aggregates come of it. Nothing is connected to.`,
+aggregates come of it. Nothing is connected to.
+
+With --against OLD it says what the file changes in a pipeline that has run
+under OLD, and classes every change: in place (at a barrier), by replay (the
+topics have to be read again), or refused. The exit code is 0 where nothing is
+changed, or all of it in place, and 9 else. This version of strom run takes a
+changed mapping in no class yet, only other connections and another
+epoch.interval.`,
 		Args: arguments(1, 1),
-		RunE: func(_ *cobra.Command, args []string) error { return a.check(args[0]) },
+		RunE: func(c *cobra.Command, args []string) error {
+			if c.Flags().Changed("against") {
+				return a.checkAgainst(args[0], against)
+			}
+			return a.check(args[0])
+		},
 	}
+	c.Flags().StringVar(&against, "against", "", "compare with this older mapping file of the same pipeline, and class the changes")
+	return c
 }
 
 func (a *app) check(path string) error {
-	plan, err := a.loadMapping(path)
-	var faults *mapping.Error
-	if errors.As(err, &faults) && a.json() {
-		if err := a.printJSON(faultsJSON(faults.Faults)); err != nil {
-			return err
-		}
-		return reported(exitMapping)
-	}
+	plan, err := a.loadChecked(path)
 	if err != nil {
-		if faults != nil {
-			fmt.Fprintln(a.stderr, faults.Error())
-			fmt.Fprintf(a.stderr, "strom: %s in %s\n", ui.Number(len(faults.Faults), "fault"), path)
-			return reported(exitMapping)
-		}
 		return err
 	}
 	e := explain(plan)
@@ -47,6 +50,24 @@ func (a *app) check(path string) error {
 		return a.printJSON(e)
 	}
 	return a.printExplanation(path, e)
+}
+
+// loadChecked loads a mapping; where it has faults, they have been printed.
+func (a *app) loadChecked(path string) (*mapping.Plan, error) {
+	plan, err := a.loadMapping(path)
+	var faults *mapping.Error
+	switch {
+	case !errors.As(err, &faults):
+		return plan, err
+	case a.json():
+		if err := a.printJSON(faultsJSON(faults.Faults)); err != nil {
+			return nil, err
+		}
+	default:
+		fmt.Fprintln(a.stderr, faults.Error())
+		fmt.Fprintf(a.stderr, "strom: %s in %s\n", ui.Number(len(faults.Faults), "fault"), path)
+	}
+	return nil, reported(exitMapping)
 }
 
 // checkFaults is the JSON of a mapping that has faults.
