@@ -117,7 +117,7 @@ func addRulesOfStreams(t *[rules]rule) {
 	t[ruleStreamRemoved] = rule{
 		"a removed stream", InPlace,
 		"its topic is read no further from the barrier on; what is believed of it stays believed, windows that are open are never published",
-		"to keep the places of the others, leave it declared and read it nowhere, or remove it only if it is the last",
+		"remove only the last one; leave another declared, with nothing that reads it, so that those behind it keep their places",
 	}
 	t[ruleStreamPlace] = rule{
 		"the place of a stream among the streams", ByReplay,
@@ -131,7 +131,7 @@ func addRulesOfStreams(t *[rules]rule) {
 	}
 	t[ruleEvents] = rule{
 		"`each`, `key`", ByReplay,
-		"what an event is, or which events belong together, would differ before and after the barrier",
+		"which events there are, and which belong together, would differ before and after the barrier: a record without its key is a dead letter",
 		doReplay,
 	}
 	t[rulePartitionedBy] = rule{
@@ -184,7 +184,8 @@ func addRulesOfIdentityAndTime(t *[rules]rule) {
 	}
 	t[ruleAllowedLateness] = rule{
 		"`allowed_lateness`", InPlace,
-		"it decides what is corrected from local state and what is read back, not the values; state that is gone does not come back for a longer one",
+		"it decides what is corrected from local state and what is read back, not the values: a shorter one drops state at the barrier; " +
+			"under a longer one, windows that have expired by the old one are read back all the same",
 		doNothing,
 	}
 	t[ruleOnError] = rule{
