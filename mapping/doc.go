@@ -18,4 +18,6 @@
 //     involved anywhere.
 //  6. Plan.Version is equal for files of equal meaning: it ignores layout,
 //     comments, the order of keys, defaults written out, and connections.
+//  7. Compare classes every difference in meaning between two plans; a field of
+//     Plan that it does not compare is derived from others (a test holds this).
 package mapping

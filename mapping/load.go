@@ -122,7 +122,7 @@ func (l *loader) finish() {
 	slices.SortFunc(l.plan.Aggregates, func(a, b *Aggregate) int {
 		return strings.Compare(a.StageName(), b.StageName())
 	})
-	l.plan.Version = version(l)
+	l.plan.Version = version(l.plan)
 	l.plan.missing = l.r.missing
 }
 

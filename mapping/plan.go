@@ -116,9 +116,10 @@ type Stream struct {
 
 	// Decode turns a record's value into the fields that the mapping names.
 	Decode formats.Decoder
-	// Each is the field that holds an array of which every element is an
-	// event, or nil. Expressions see the element's fields.
-	Each bool
+	// Each: every element of an array is an event, and expressions see the
+	// element's fields. EachPath is the path of the array in one spelling.
+	Each     bool
+	EachPath string
 
 	Key              *Expr
 	PartitionedByKey bool

@@ -98,7 +98,8 @@ func (s *section) each(e *streamEntry) {
 		s.fault("each", "write the path of an array, as in items or order.items", "%s is not a path", quoteShort(text))
 		return
 	}
-	e.paths.each, e.stream.Each = &path, true
+	e.paths.each = &path
+	e.stream.Each, e.stream.EachPath = true, path.String()
 }
 
 // eventTime reads event_time: a field, or {field, format, max_ahead}.

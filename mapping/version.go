@@ -12,9 +12,8 @@ import (
 //
 // The first line numbers this encoding: a build that reads the same file in
 // another way must count it up.
-func version(l *loader) string {
+func version(p *Plan) string {
 	h := sha256.New()
-	p := l.plan
 	writeFact(h, "mapping", 1)
 	writeFact(h, "pipeline", p.Pipeline)
 	writeFact(h, "clock", p.Epoch.Clock)
@@ -22,7 +21,7 @@ func version(l *loader) string {
 		writeFact(h, "step", p.Epoch.Step.Microseconds())
 	}
 	for _, s := range p.Streams {
-		l.streams[s.Name].describe(h)
+		s.describe(h)
 	}
 	for _, t := range p.Types {
 		for _, d := range t.Properties {
@@ -44,23 +43,14 @@ func version(l *loader) string {
 	return hex.EncodeToString(h.Sum(nil))[:16]
 }
 
-func (e *streamEntry) describe(w io.Writer) {
-	s := e.stream
-	writeFact(w, "stream", s.Rank, s.Name, s.Topic, "json", e.each())
+func (s *Stream) describe(w io.Writer) {
+	writeFact(w, "stream", s.Rank, s.Name, s.Topic, "json", s.EachPath)
 	writeFact(w, "key", canonical(s.Key), s.PartitionedByKey)
 	if s.Identity != nil {
 		writeFact(w, "identity", canonical(s.Identity.EventID), s.Identity.Horizon)
 	}
 	writeFact(w, "time", canonical(s.EventTime), uint8(s.EventTimeFormat), s.MaxAhead)
 	writeFact(w, "progress", s.OutOfOrderness, s.IdleAfter, s.AllowedLateness, s.Halt)
-}
-
-// each gives the path of the exploded array, or nothing.
-func (e *streamEntry) each() string {
-	if e.paths.each == nil {
-		return ""
-	}
-	return e.paths.each.String()
 }
 
 // writeFact writes one line; texts are quoted, so that no two facts look alike.

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -15,32 +14,35 @@ import (
 )
 
 func (a *app) checkCommand() *cobra.Command {
-	return &cobra.Command{
-		Use: "check MAPPING", Short: "Check a mapping file and show what it makes",
+	var against string
+	c := &cobra.Command{
+		Use: "check MAPPING", Short: "Check a mapping file and show what it makes, or what it changes",
 		Long: `Check reads a mapping file and reports every fault at once, each with its line
 and column, what is wrong and what to do. A file without faults is explained:
 which streams it reads, which stages and topics it makes, which objects and
-aggregates come of it. Nothing is connected to.`,
+aggregates come of it. Nothing is connected to.
+
+With --against OLD it says what the file changes in a pipeline that has run
+under OLD, and classes every change: in place (at a barrier), by replay (the
+topics have to be read again), or refused. The exit code is 0 where nothing is
+changed, or all of it in place, and 9 else. This version of strom run takes a
+changed mapping in no class yet, only other connections and another
+epoch.interval.`,
 		Args: arguments(1, 1),
-		RunE: func(_ *cobra.Command, args []string) error { return a.check(args[0]) },
+		RunE: func(c *cobra.Command, args []string) error {
+			if c.Flags().Changed("against") {
+				return a.checkAgainst(args[0], against)
+			}
+			return a.check(args[0])
+		},
 	}
+	c.Flags().StringVar(&against, "against", "", "compare with this older mapping file of the same pipeline, and class the changes")
+	return c
 }
 
 func (a *app) check(path string) error {
-	plan, err := a.loadMapping(path)
-	var faults *mapping.Error
-	if errors.As(err, &faults) && a.json() {
-		if err := a.printJSON(faultsJSON(faults.Faults)); err != nil {
-			return err
-		}
-		return reported(exitMapping)
-	}
+	plan, err := a.loadChecked(path)
 	if err != nil {
-		if faults != nil {
-			fmt.Fprintln(a.stderr, faults.Error())
-			fmt.Fprintf(a.stderr, "strom: %s in %s\n", ui.Number(len(faults.Faults), "fault"), path)
-			return reported(exitMapping)
-		}
 		return err
 	}
 	e := explain(plan)
@@ -48,6 +50,24 @@ func (a *app) check(path string) error {
 		return a.printJSON(e)
 	}
 	return a.printExplanation(path, e)
+}
+
+// loadChecked loads a mapping; where it has faults, they have been printed.
+func (a *app) loadChecked(path string) (*mapping.Plan, error) {
+	plan, err := a.loadMapping(path)
+	var faults *mapping.Error
+	switch {
+	case !errors.As(err, &faults):
+		return plan, err
+	case a.json():
+		if err := a.printJSON(faultsJSON(faults.Faults)); err != nil {
+			return nil, err
+		}
+	default:
+		fmt.Fprintln(a.stderr, faults.Error())
+		fmt.Fprintf(a.stderr, "strom: %s in %s\n", ui.Number(len(faults.Faults), "fault"), path)
+	}
+	return nil, reported(exitMapping)
 }
 
 // checkFaults is the JSON of a mapping that has faults.
@@ -118,11 +138,11 @@ type aggregateJSON struct {
 func explain(p *mapping.Plan) explanation {
 	t := processors.NewTopology(p, pipeline.First)
 	e := explanation{
-		OK: true, Pipeline: p.Pipeline, Version: p.Version, Clock: p.Epoch.Clock.String(), Epoch: short(p.Epoch.Interval),
+		OK: true, Pipeline: p.Pipeline, Version: p.Version, Clock: p.Epoch.Clock.String(), Epoch: mapping.DurationText(p.Epoch.Interval),
 		Aggs: []aggregateJSON{}, Missing: faultsJSON(p.CheckConnections()).Faults,
 	}
 	if p.Epoch.Clock == mapping.ClockLog {
-		e.Epoch = short(p.Epoch.Step)
+		e.Epoch = mapping.DurationText(p.Epoch.Step)
 	}
 	if e.Missing == nil {
 		e.Missing = []faultJSON{}
@@ -155,18 +175,6 @@ func explain(p *mapping.Plan) explanation {
 		e.Aggs = append(e.Aggs, j)
 	}
 	return e
-}
-
-// short writes a duration as the mapping does: 1h, not 1h0m0s.
-func short(d time.Duration) string {
-	text := d.String()
-	if rest, ok := strings.CutSuffix(text, "m0s"); ok {
-		text = rest + "m"
-	}
-	if rest, ok := strings.CutSuffix(text, "h0m"); ok {
-		text = rest + "h"
-	}
-	return text
 }
 
 func kindText(d *mapping.PropertyDef) string {

@@ -95,6 +95,20 @@ func (d *documents) enterExamples(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Chdir(dir)
+	// What the page says of hourly.yaml.
+	text, err := os.ReadFile("examples/earthquakes/mapping.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, change := range [][2]string{{"{calendar: day, zone: UTC}", "{tumbling: 1h}"}, {"max_ahead: 1h", "max_ahead: 2h"}} {
+		if !strings.Contains(string(text), change[0]) {
+			t.Fatalf("the example has no %s", change[0])
+		}
+		text = []byte(strings.Replace(string(text), change[0], change[1], 1))
+	}
+	if err := os.WriteFile("hourly.yaml", text, 0o600); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // console gives a console block with what its commands print.
