@@ -85,16 +85,16 @@ BENCH_ROUNDS ?= 3
 BENCH_EVENTS_CONSUME ?= 120000000
 BENCH_EVENTS_10K     ?= 60000000
 BENCH_EVENTS_100K    ?= 15000000
-BENCH_EVENTS_OF      ?= kafka-streams=8000000,goka=4000000
+BENCH_EVENTS_OF      ?= kafka-streams=8000000,flink=8000000,goka=4000000
 BENCH_FLAGS  ?= --broker apache --seed 1
-BENCH_PEERS  := bench/peers/kafka-streams
+BENCH_PEERS  := bench/peers/kafka-streams bench/peers/flink
 
-bench: build $(BIN)/bench-goka ## Measure ours, Kafka Streams and stock goka: half an hour (needs Maven)
-	mvn -B -q -f $(BENCH_PEERS) clean package
+bench: build $(BIN)/bench-goka ## Measure ours, Kafka Streams, Flink and stock goka: most of an hour (needs Maven)
+	set -e; for peer in $(BENCH_PEERS); do mvn -B -q -f "$$peer" clean package; done
 	@mkdir -p bench/results
 	$(STROM) bench consume --events $(BENCH_EVENTS_CONSUME) --rounds $(BENCH_ROUNDS) $(BENCH_FLAGS) --out bench/results/consume-10k.json
-	$(STROM) bench aggregate --engine strom,kafka-streams,goka --keys 10000 --events $(BENCH_EVENTS_10K) --events-of $(BENCH_EVENTS_OF) --rounds $(BENCH_ROUNDS) $(BENCH_FLAGS) --out bench/results/aggregate-10k.json
-	$(STROM) bench aggregate --engine strom,kafka-streams,goka --keys 100000 --events $(BENCH_EVENTS_100K) --events-of $(BENCH_EVENTS_OF) --rounds $(BENCH_ROUNDS) $(BENCH_FLAGS) --out bench/results/aggregate-100k.json
+	$(STROM) bench aggregate --engine strom,kafka-streams,flink,goka --keys 10000 --events $(BENCH_EVENTS_10K) --events-of $(BENCH_EVENTS_OF) --rounds $(BENCH_ROUNDS) $(BENCH_FLAGS) --out bench/results/aggregate-10k.json
+	$(STROM) bench aggregate --engine strom,kafka-streams,flink,goka --keys 100000 --events $(BENCH_EVENTS_100K) --events-of $(BENCH_EVENTS_OF) --rounds $(BENCH_ROUNDS) $(BENCH_FLAGS) --out bench/results/aggregate-100k.json
 	$(STROM) bench report bench/results/*.json --out bench/REPORT.md
 
 bench-smoke: build $(BIN)/bench-goka ## Run a tiny round of ours and stock goka, checked, in under a minute

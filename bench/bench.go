@@ -33,7 +33,7 @@ type Config struct {
 	Workload Workload
 	Input    Input
 	// Engines to measure, in the order of their turns; of Aggregate: strom, goka,
-	// kafka-streams; of Consume: fetch, decode.
+	// kafka-streams, flink; of Consume: fetch, decode.
 	Engines []string
 	// EventsOf gives an engine fewer events than Input has: the first so many.
 	EventsOf map[string]int64
@@ -54,9 +54,9 @@ type Config struct {
 	Self []string
 	// Version is that of this program, for the report.
 	Version string
-	// Goka is the program of bench/peers/goka, KafkaStreams the jar of
-	// bench/peers/kafka-streams.
-	Goka, KafkaStreams string
+	// Goka is the program of bench/peers/goka, KafkaStreams and Flink are the
+	// jars of bench/peers/kafka-streams and bench/peers/flink.
+	Goka, KafkaStreams, Flink string
 	// CPUProfile is where our job's profile goes; the last run's stays.
 	CPUProfile string
 	// Progress is told what happens, in lines; nil: nobody is.
@@ -99,6 +99,8 @@ func (c *Config) Validate() error {
 	}
 	fault(c.Broker == BrokerEmbedded && slices.Contains(c.Engines, EngineKafkaStreams),
 		"Kafka Streams does not run on the embedded broker (its admin client refuses that broker's DescribeConfigs): take an Apache Kafka")
+	fault(c.Broker == BrokerEmbedded && slices.Contains(c.Engines, EngineFlink),
+		"Flink does not run on the embedded broker (its admin client refuses that broker's DescribeTopicPartitions): take an Apache Kafka")
 	fault(c.Rounds < 1, "%d rounds: at least 1", c.Rounds)
 	fault(c.Commit < time.Millisecond || c.Commit%time.Millisecond != 0, "a commit interval of %s: whole milliseconds", c.Commit)
 	fault(c.Threads < 1, "%d threads: at least 1", c.Threads)

@@ -21,6 +21,7 @@ const (
 	EngineStrom        = "strom"
 	EngineGoka         = "goka"
 	EngineKafkaStreams = "kafka-streams"
+	EngineFlink        = "flink"
 	EngineFetch        = "fetch"
 	EngineDecode       = "decode"
 )
@@ -28,7 +29,7 @@ const (
 func enginesOf(w Workload) []string {
 	switch w {
 	case Aggregate:
-		return []string{EngineStrom, EngineGoka, EngineKafkaStreams}
+		return []string{EngineStrom, EngineGoka, EngineKafkaStreams, EngineFlink}
 	case Consume:
 		return []string{EngineFetch, EngineDecode}
 	}
@@ -52,7 +53,9 @@ func (h *harness) engine(name string) engine {
 	case EngineGoka:
 		return &gokaPeer{config: h.config}
 	case EngineKafkaStreams:
-		return &streamsPeer{config: h.config}
+		return &javaPeer{name: "Kafka Streams", jar: h.config.KafkaStreams, library: "kafka-streams", sources: "bench/peers/kafka-streams"}
+	case EngineFlink:
+		return &javaPeer{name: "Flink", jar: h.config.Flink, library: "flink-runtime", sources: "bench/peers/flink"}
 	case EngineFetch:
 		return &ours{config: h.config, part: PartFetch}
 	case EngineDecode:
@@ -184,24 +187,30 @@ func (g *gokaPeer) results(ctx context.Context, brokers []string, s *spec) (Pane
 	return out, nil
 }
 
-// streamsPeer is Kafka Streams.
-type streamsPeer struct{ config *Config }
+// javaPeer is a peer in Java: a jar, and its libraries in lib/ beside it.
+type javaPeer struct {
+	name string // for the report
+	jar  string
+	// library, among those in lib/, has the peer's version.
+	library string
+	sources string // where Maven builds it
+}
 
-func (k *streamsPeer) version() (string, error) {
-	const prefix = "kafka-streams-"
-	found, err := filepath.Glob(filepath.Join(filepath.Dir(k.config.KafkaStreams), "lib", prefix+"*.jar"))
+func (j *javaPeer) version() (string, error) {
+	prefix := j.library + "-"
+	found, err := filepath.Glob(filepath.Join(filepath.Dir(j.jar), "lib", prefix+"*.jar"))
 	if err != nil {
 		return "", err
 	}
 	if len(found) != 1 {
-		return "", fmt.Errorf("%s and its lib/ are not there: build them with `mvn -f bench/peers/kafka-streams package`", k.config.KafkaStreams)
+		return "", fmt.Errorf("%s and its lib/ are not there: build them with `mvn -f %s clean package`", j.jar, j.sources)
 	}
-	return "Kafka Streams " + strings.TrimSuffix(strings.TrimPrefix(filepath.Base(found[0]), prefix), ".jar"), nil
+	return j.name + " " + strings.TrimSuffix(strings.TrimPrefix(filepath.Base(found[0]), prefix), ".jar"), nil
 }
 
-func (k *streamsPeer) ends() bool { return false }
+func (j *javaPeer) ends() bool { return false }
 
-func (k *streamsPeer) command(ctx context.Context, s *spec) (*exec.Cmd, error) {
+func (j *javaPeer) command(ctx context.Context, s *spec) (*exec.Cmd, error) {
 	if err := createTopic(ctx, strings.Split(s.Brokers, ","), s.Output, int32(s.Partitions)); err != nil {
 		return nil, err
 	}
@@ -209,11 +218,11 @@ func (k *streamsPeer) command(ctx context.Context, s *spec) (*exec.Cmd, error) {
 	if err != nil {
 		return nil, err
 	}
-	args := append([]string{"-Xms1g", "-Xmx3g", "-jar", k.config.KafkaStreams}, s.args()...)
+	args := append([]string{"-Xms1g", "-Xmx3g", "-jar", j.jar}, s.args()...)
 	return exec.CommandContext(ctx, java, args...), nil
 }
 
-func (k *streamsPeer) results(ctx context.Context, brokers []string, s *spec) (Panes, error) {
+func (j *javaPeer) results(ctx context.Context, brokers []string, s *spec) (Panes, error) {
 	out := Panes{}
 	return out, readCommitted(ctx, brokers, func(r *kgo.Record) error { return out.addPacked(r.Key, r.Value) }, s.Output)
 }

@@ -33,7 +33,7 @@ func (r *Result) section(b *strings.Builder) {
 	fmt.Fprintf(b, "\n\n%s: %s. %s, %s, %d cores, %d MiB, kernel %s, %s. %d partitions, seed %d",
 		r.At.Format("2006-01-02"), r.Broker, r.Machine.CPU, r.Machine.OS, r.Machine.Cores, r.Machine.Memory>>20, r.Machine.Kernel, r.Machine.Go, in.Partitions, in.Seed)
 	if r.Workload == Aggregate {
-		fmt.Fprintf(b, ", windows of %s, events at most %s late, commits every %d ms, caches of %d MiB, %d threads of Kafka Streams",
+		fmt.Fprintf(b, ", windows of %s, events at most %s late, commits every %d ms, caches of %d MiB, %d threads of Kafka Streams and of Flink",
 			in.Window, in.Lateness, r.CommitMs, r.Cache>>20, r.Threads)
 	}
 	fmt.Fprintf(b, ".\n\n```\n%s\n```\n\n", r.Command)

@@ -60,10 +60,11 @@ func (a *app) benchAggregateCommand() *cobra.Command {
 	flags.Float64Var(&f.config.Input.Late, "late", 0, "share of late events, 0 to 1")
 	flags.DurationVar(&f.config.Input.Lateness, "lateness", 0, "by how much a late event is late at most (default 10s)")
 	flags.DurationVar(&f.config.Commit, "commit", 0, "interval of commits and epochs (default 200ms)")
-	flags.IntVar(&f.config.Threads, "threads", 0, "threads of Kafka Streams (default 2)")
+	flags.IntVar(&f.config.Threads, "threads", 0, "threads of Kafka Streams, parallelism of Flink (default 2)")
 	flags.Int64Var(&f.config.CacheBytes, "cache-bytes", 0, "cache of an engine in front of its store (default 256 MiB)")
 	flags.StringVar(&f.config.Goka, "goka", "bin/bench-goka", "program of the peer goka")
 	flags.StringVar(&f.config.KafkaStreams, "kafka-streams", "bench/peers/kafka-streams/target/aggregate.jar", "jar of the peer Kafka Streams")
+	flags.StringVar(&f.config.Flink, "flink", "bench/peers/flink/target/aggregate.jar", "jar of the peer Flink")
 	return c
 }
 
