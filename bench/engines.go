@@ -31,6 +31,8 @@ func enginesOf(w Workload) []string {
 		return []string{EngineStrom, EngineGoka, EngineKafkaStreams}
 	case Consume:
 		return []string{EngineFetch, EngineDecode}
+	case Sink:
+		return []string{EngineStrom}
 	}
 	return nil
 }
@@ -111,7 +113,7 @@ func (p Panes) addRow(row *event.Result) error {
 	var t Totals
 	for i := range row.Properties {
 		v := &row.Properties[i]
-		to, ok := map[string]*int64{"n": &t.N, "total": &t.Sum, "least": &t.Least, "most": &t.Most}[v.Name]
+		to, ok := t.value(v.Name)
 		if !ok {
 			return fmt.Errorf("a value %q", v.Name)
 		}
