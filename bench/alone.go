@@ -27,7 +27,7 @@ type liveRun struct {
 
 // alone says that a workload has no peers: Strom runs it alone, and it gives
 // figures of its own.
-func (w Workload) alone() bool { return w == Sink }
+func (w Workload) alone() bool { return w == Sink || w == Latency }
 
 // needsDatabase says whether a workload writes to PostgreSQL.
 func (w Workload) needsDatabase() bool { return w.alone() }
@@ -76,6 +76,9 @@ func (h *harness) runAlone(ctx context.Context) (run *Run, err error) {
 
 // aloneOf is what a workload does.
 func (h *harness) aloneOf() func(context.Context, *liveRun) error {
+	if h.config.Workload == Latency {
+		return h.latencyRun
+	}
 	return h.sinkRun
 }
 

@@ -4,6 +4,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/forge-platform/strom/event"
 )
 
 // aloneRun measures a workload that Strom runs alone, and gives its only run.
@@ -62,6 +64,81 @@ func TestTheSinkIsMeasuredOnResultsAndTheirCorrections(t *testing.T) {
 	}
 }
 
+func TestTheLatencyOfEveryEventIsMeasured(t *testing.T) {
+	_, run := aloneRun(t, Config{Workload: Latency, Rate: 300, For: 2 * time.Second, Input: Input{Partitions: 2}})
+	if got := figureNames(run); got != "rate p50 p99 p99.9 max" {
+		t.Fatalf("figures: %s", got)
+	}
+	if run.Events != 600 || !strings.HasPrefix(run.Result, "600:") {
+		t.Errorf("%d events, result %s", run.Events, run.Result)
+	}
+	for i := 2; i < len(run.Figures); i++ {
+		if run.Figures[i].Value < run.Figures[i-1].Value {
+			t.Errorf("%s of %v ms below %s", run.Figures[i].Name, run.Figures[i].Value, run.Figures[i-1].Name)
+		}
+	}
+	if p99 := run.Figures[2]; p99.Goal != 500 || p99.AtLeast {
+		t.Errorf("the goal: %+v", p99)
+	}
+}
+
+// An event that was due while the producer was held up has waited since then.
+func TestLatencyCountsFromWhenAnEventWasDue(t *testing.T) {
+	began := time.Unix(1000, 0)
+	m := latencies{rate: 100, began: began, events: 200}
+	if got := m.due(150).Sub(began); got != 1500*time.Millisecond {
+		t.Errorf("event 150 of 100 a second is due after %s", got)
+	}
+	m.visible.add(10, began.Add(time.Second))
+	m.visible.add(10, began.Add(2*time.Second)) // no step
+	m.visible.add(20, began.Add(3*time.Second))
+	for recorded, want := range map[event.RecordedTime]time.Duration{9: time.Second, 10: time.Second, 11: 3 * time.Second, 20: 3 * time.Second} {
+		if at, ok := m.visible.since(recorded); !ok || at.Sub(began) != want {
+			t.Errorf("recorded %s is seen after %s, want %s", recorded, at.Sub(began), want)
+		}
+	}
+	if at, ok := m.visible.since(21); ok {
+		t.Errorf("what lies above the horizon is seen at %s", at)
+	}
+}
+
+func TestAnEventThatIsMissingOrTwiceIsFound(t *testing.T) {
+	in := Input{Keys: maxKeys}.WithDefaults()
+	for name, spoil := range map[string]func(p *puts){
+		"missing": func(p *puts) { p.values[2] = 0 },
+		"twice":   func(p *puts) { p.values[1] = 2 * valuesOfRow },
+		"other":   func(p *puts) { p.amounts[0]++ },
+		"strange": func(p *puts) { p.strange = "a fact" },
+	} {
+		p := puts{values: []int{valuesOfRow, valuesOfRow, valuesOfRow}}
+		for i := range int64(3) {
+			p.amounts = append(p.amounts, in.Event(i).Amount)
+		}
+		if diff := p.diff(&in); diff != "" {
+			t.Fatal(diff)
+		}
+		spoil(&p)
+		if p.diff(&in) == "" {
+			t.Errorf("%s: not found", name)
+		}
+	}
+}
+
+func TestAPercentileIsTheLeastThatCoversItsShare(t *testing.T) {
+	var sorted []time.Duration
+	for i := range 1000 {
+		sorted = append(sorted, time.Duration(i+1))
+	}
+	for share, want := range map[float64]time.Duration{0.5: 500, 0.99: 990, 0.999: 999, 1: 1000} {
+		if got := percentile(sorted, share); got != want {
+			t.Errorf("%v: %d, want %d", share, got, want)
+		}
+	}
+	if got := percentile(sorted[:1], 0.5); got != 1 {
+		t.Errorf("of one value: %d", got)
+	}
+}
+
 func TestAWrongResultHasNoFigures(t *testing.T) {
 	r := liveRun{run: &Run{Engine: EngineStrom, Seconds: 60, Figures: []Figure{{Name: "plain", Value: 50_000, Counts: true}}}}
 	in := Input{Events: 100, Keys: 100}.WithDefaults()
@@ -96,6 +173,9 @@ func TestAFigureTellsItsGoal(t *testing.T) {
 //
 //	go test ./bench -run '^$' -bench Sink -benchtime 1x
 func BenchmarkSink(b *testing.B) { benchmarkAlone(b, Config{Workload: Sink}) }
+
+// BenchmarkLatency measures from when an event is due until it can be seen.
+func BenchmarkLatency(b *testing.B) { benchmarkAlone(b, Config{Workload: Latency}) }
 
 // benchmarkAlone reports the figures of a workload that Strom runs alone.
 func benchmarkAlone(b *testing.B, c Config) {

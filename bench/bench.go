@@ -27,6 +27,9 @@ const (
 	Consume Workload = "consume"
 	// Sink puts results and corrections of them into PostgreSQL.
 	Sink Workload = "sink"
+	// Latency produces at a constant rate and asks when what comes of each event
+	// can be seen in PostgreSQL.
+	Latency Workload = "latency"
 )
 
 // Config says what to run. Self must be set, and Engines; the rest has defaults.
@@ -48,6 +51,11 @@ type Config struct {
 	// databases may be made; empty: a server of our own. Workloads that write to
 	// PostgreSQL use it.
 	Postgres string
+	// Rate is how many events a second Latency produces; 0: half of what the sink
+	// is found to take.
+	Rate int64
+	// For is how long Latency produces; 0: 40 s.
+	For time.Duration
 	// Commit is the interval of commits, and of our epochs; 0: 200 ms.
 	Commit time.Duration
 	// Threads of an engine that has such a number; 0: 2.
@@ -79,6 +87,7 @@ func (c Config) WithDefaults() Config {
 		orElse(&c.Input.Events, 400_000)
 	}
 	c.Input = c.Input.WithDefaults()
+	orElse(&c.For, 40*time.Second)
 	orElse(&c.Rounds, 1)
 	orElse(&c.Broker, BrokerEmbedded)
 	orElse(&c.Commit, 200*time.Millisecond)
@@ -115,6 +124,8 @@ func (c *Config) Validate() error {
 	fault(c.Commit < time.Millisecond || c.Commit%time.Millisecond != 0, "a commit interval of %s: whole milliseconds", c.Commit)
 	fault(c.Threads < 1, "%d threads: at least 1", c.Threads)
 	fault(c.Workload == Sink && (c.Input.Keys%c.Input.Rate != 0 || c.Input.Keys < c.Input.Rate), "%d keys: a multiple of %d", c.Input.Keys, c.Input.Rate)
+	fault(c.Rate < 0, "%d events a second: at least 1", c.Rate)
+	fault(c.For < time.Second, "for %s: at least 1s", c.For)
 	fault(len(c.Self) == 0, "the program that plays the parts is not named")
 	return errors.Join(all...)
 }

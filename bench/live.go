@@ -164,7 +164,7 @@ func (l *live) awaitRows(ctx context.Context, rows int64) (soFar, error) {
 			return false
 		}
 		if newest == 0 {
-			newest = s.newest
+			newest = max(1, s.newest) // the tables are there with the first epoch
 		}
 		return s.complete >= newest
 	})

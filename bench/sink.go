@@ -38,7 +38,7 @@ func (h *harness) sinkRun(ctx context.Context, r *liveRun) error {
 	first := sinkInput(r.in)
 	second := first
 	second.Seed++
-	if err := r.produce(ctx, first.records(r.spec.Input, 0, first.Events)); err != nil {
+	if err := r.produce(ctx, first.records(r.spec.Input, first.Events)); err != nil {
 		return err
 	}
 	if err := r.produce(ctx, first.closers(r.spec.Input)); err != nil {
@@ -56,7 +56,7 @@ func (h *harness) sinkRun(ctx context.Context, r *liveRun) error {
 	}
 	h.say("%.0f assertions/s; now a correction of each", float64(valuesOfRow*first.Events)/plain.appliedAt.Sub(plain.started).Seconds())
 	again := time.Now()
-	if err := r.produce(ctx, second.records(r.spec.Input, 0, second.Events)); err != nil {
+	if err := r.produce(ctx, second.records(r.spec.Input, second.Events)); err != nil {
 		return err
 	}
 	all, err := l.awaitRows(ctx, 2*first.Events)
@@ -150,10 +150,10 @@ func (in *Input) record(topic string, i int64, e Event) *kgo.Record {
 	return &kgo.Record{Topic: topic, Key: buf[:key:key], Value: buf[key:], Timestamp: time.UnixMilli(e.At)}
 }
 
-// records gives events from and to as records, the second not included.
-func (in *Input) records(topic string, from, to int64) iter.Seq[*kgo.Record] {
+// records gives the first n events as records.
+func (in *Input) records(topic string, n int64) iter.Seq[*kgo.Record] {
 	return func(yield func(*kgo.Record) bool) {
-		for i := from; i < to; i++ {
+		for i := range n {
 			if !yield(in.record(topic, i, in.Event(i))) {
 				return
 			}

@@ -34,7 +34,7 @@ func load(ctx context.Context, brokers []string, in *Input) error {
 	} else if err != nil {
 		return fmt.Errorf("make the topic %s: %w", topic, err)
 	}
-	if err := produce(ctx, brokers, topic, in.records(topic, 0, in.Events)); err != nil {
+	if err := produce(ctx, brokers, topic, in.records(topic, in.Events)); err != nil {
 		return err
 	}
 	return checkLoaded(ctx, adm, in)

@@ -21,7 +21,7 @@ func (a *app) benchCommand() *cobra.Command {
 jobs are processes of their own. Every result is compared with a fold of the
 input; docs/performance.md says what is measured and how.`,
 	}
-	c.AddCommand(a.benchAggregateCommand(), a.benchConsumeCommand(), a.benchSinkCommand(), a.benchReportCommand(), a.benchPartCommand())
+	c.AddCommand(a.benchAggregateCommand(), a.benchConsumeCommand(), a.benchSinkCommand(), a.benchLatencyCommand(), a.benchReportCommand(), a.benchPartCommand())
 	return c
 }
 
@@ -34,18 +34,18 @@ type benchFlags struct {
 
 // addBenchFlags adds those of a workload that measures several engines.
 func (a *app) addBenchFlags(c *cobra.Command, f *benchFlags, engines string) {
-	a.addCommonBenchFlags(c, f, 1_000_000)
+	a.addCommonBenchFlags(c, f)
 	flags := c.Flags()
+	flags.Int64Var(&f.config.Input.Events, "events", 1_000_000, "how many events there are")
 	flags.StringToStringVar(&f.eventsOf, "events-of", nil, "fewer events for an engine, ENGINE=N: the first of them")
 	flags.Int64Var(&f.config.Input.Keys, "keys", 10_000, "how many keys they have")
 	flags.StringSliceVar(&f.config.Engines, "engine", strings.Split(engines, ","), "what is measured, in turn; ratios are of the first to the others")
 }
 
 // addCommonBenchFlags adds those of every workload.
-func (a *app) addCommonBenchFlags(c *cobra.Command, f *benchFlags, events int64) {
+func (a *app) addCommonBenchFlags(c *cobra.Command, f *benchFlags) {
 	flags := c.Flags()
 	in := &f.config.Input
-	flags.Int64Var(&in.Events, "events", events, "how many events there are")
 	flags.Int32Var(&in.Partitions, "partitions", 4, "partitions of the input")
 	flags.Uint64Var(&in.Seed, "seed", 1, "what amounts and late events are chosen by")
 	flags.IntVar(&f.config.Rounds, "rounds", 1, "how often every engine has its turn")
@@ -92,9 +92,25 @@ func (a *app) benchSinkCommand() *cobra.Command {
 		Args: arguments(0, 0),
 		RunE: func(c *cobra.Command, _ []string) error { return a.bench(c, &f) },
 	}
-	a.addCommonBenchFlags(c, &f, 400_000)
+	a.addCommonBenchFlags(c, &f)
 	a.addDatabaseBenchFlags(c, &f)
+	c.Flags().Int64Var(&f.config.Input.Events, "events", 400_000, "how many windows there are")
 	c.Flags().Int64Var(&f.config.Input.Keys, "keys", 10_000, "how many objects; a window is closed for all of them at once")
+	return c
+}
+
+func (a *app) benchLatencyCommand() *cobra.Command {
+	f := benchFlags{config: bench.Config{Workload: bench.Latency}}
+	c := &cobra.Command{
+		Use: "latency", Short: "Produce at a constant rate, and ask when each event can be seen in PostgreSQL",
+		Args: arguments(0, 0),
+		RunE: func(c *cobra.Command, _ []string) error { return a.bench(c, &f) },
+	}
+	a.addCommonBenchFlags(c, &f)
+	a.addDatabaseBenchFlags(c, &f)
+	flags := c.Flags()
+	flags.Int64Var(&f.config.Rate, "rate", 0, "events a second (default: half of what the sink is found to take)")
+	flags.DurationVar(&f.config.For, "for", 0, "how long events are produced (default 40s)")
 	return c
 }
 
