@@ -27,10 +27,10 @@ type liveRun struct {
 
 // alone says that a workload has no peers: Strom runs it alone, and it gives
 // figures of its own.
-func (w Workload) alone() bool { return w == Sink || w == Latency }
+func (w Workload) alone() bool { return w == Sink || w == Latency || w == Recover }
 
 // needsDatabase says whether a workload writes to PostgreSQL.
-func (w Workload) needsDatabase() bool { return w.alone() }
+func (w Workload) needsDatabase() bool { return w == Sink || w == Latency }
 
 // runAlone runs a workload without peers.
 func (h *harness) runAlone(ctx context.Context) (run *Run, err error) {
@@ -76,8 +76,12 @@ func (h *harness) runAlone(ctx context.Context) (run *Run, err error) {
 
 // aloneOf is what a workload does.
 func (h *harness) aloneOf() func(context.Context, *liveRun) error {
-	if h.config.Workload == Latency {
+	switch h.config.Workload {
+	case Latency:
 		return h.latencyRun
+	case Recover:
+		return h.recoverRun
+	case Aggregate, Consume, Sink:
 	}
 	return h.sinkRun
 }

@@ -82,6 +82,22 @@ func TestTheLatencyOfEveryEventIsMeasured(t *testing.T) {
 	}
 }
 
+func TestGoingOnIsMeasuredWithLocalStoresAndWithout(t *testing.T) {
+	r, run := aloneRun(t, Config{Workload: Recover, Input: Input{Keys: 2000, Partitions: 2}})
+	if got := figureNames(run); got != "local local-start changelog changelog-start" {
+		t.Errorf("figures: %s", got)
+	}
+	right := Panes{}
+	for life := range uint64(3) {
+		in := recoverInput(r.Input)
+		in.Seed += life + 1
+		right.add(&in)
+	}
+	if want := right.Hash(); run.Result != want || len(right) != 2000 {
+		t.Errorf("result %s, want %s", run.Result, want)
+	}
+}
+
 // An event that was due while the producer was held up has waited since then.
 func TestLatencyCountsFromWhenAnEventWasDue(t *testing.T) {
 	began := time.Unix(1000, 0)
@@ -176,6 +192,9 @@ func BenchmarkSink(b *testing.B) { benchmarkAlone(b, Config{Workload: Sink}) }
 
 // BenchmarkLatency measures from when an event is due until it can be seen.
 func BenchmarkLatency(b *testing.B) { benchmarkAlone(b, Config{Workload: Latency}) }
+
+// BenchmarkRecover measures going on after a stop.
+func BenchmarkRecover(b *testing.B) { benchmarkAlone(b, Config{Workload: Recover}) }
 
 // benchmarkAlone reports the figures of a workload that Strom runs alone.
 func benchmarkAlone(b *testing.B, c Config) {

@@ -30,6 +30,8 @@ const (
 	// Latency produces at a constant rate and asks when what comes of each event
 	// can be seen in PostgreSQL.
 	Latency Workload = "latency"
+	// Recover stops a pipeline that holds state, and lets it go on.
+	Recover Workload = "recover"
 )
 
 // Config says what to run. Self must be set, and Engines; the rest has defaults.
@@ -83,8 +85,12 @@ func (c Config) WithDefaults() Config {
 	if c.Workload.alone() && len(c.Engines) == 0 {
 		c.Engines = []string{EngineStrom}
 	}
-	if c.Workload == Sink {
+	switch c.Workload {
+	case Sink:
 		orElse(&c.Input.Events, 400_000)
+	case Recover:
+		orElse(&c.Input.Keys, recoverEntries)
+	case Aggregate, Consume, Latency:
 	}
 	c.Input = c.Input.WithDefaults()
 	orElse(&c.For, 40*time.Second)

@@ -13,7 +13,8 @@
 //     comes of the last event (see Run). A run of less than MinTime does not count
 //     for the report: starting and ending weigh too much in it.
 //  5. A workload without peers gives figures, each with its goal; the time of
-//     each is documented where it is made (sink.go, latency.go).
+//     each is documented where it is made (sink.go, latency.go,
+//     recover.go).
 //
 // Jobs talk to the harness on their standard output, in lines: `started N` when
 // processing starts, and `ended N` when the last result is committed, N in

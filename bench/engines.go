@@ -31,7 +31,7 @@ func enginesOf(w Workload) []string {
 		return []string{EngineStrom, EngineGoka, EngineKafkaStreams}
 	case Consume:
 		return []string{EngineFetch, EngineDecode}
-	case Sink, Latency:
+	case Sink, Latency, Recover:
 		return []string{EngineStrom}
 	}
 	return nil

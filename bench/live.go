@@ -170,6 +170,12 @@ func (l *live) awaitRows(ctx context.Context, rows int64) (soFar, error) {
 	})
 }
 
+// awaitCounted waits until so many events are in committed epochs, those of
+// earlier lives of the pipeline among them.
+func (l *live) awaitCounted(ctx context.Context, events int64) (soFar, error) {
+	return l.await(ctx, fmt.Sprintf("%d events were counted", events), func(s *soFar) bool { return s.counted >= events })
+}
+
 // stop stops the pipeline as planned and adds what it took to the run. An error
 // of the run (why) is told together with what the process said at last. Only
 // the first call does anything.

@@ -21,7 +21,7 @@ func (a *app) benchCommand() *cobra.Command {
 jobs are processes of their own. Every result is compared with a fold of the
 input; docs/performance.md says what is measured and how.`,
 	}
-	c.AddCommand(a.benchAggregateCommand(), a.benchConsumeCommand(), a.benchSinkCommand(), a.benchLatencyCommand(), a.benchReportCommand(), a.benchPartCommand())
+	c.AddCommand(a.benchAggregateCommand(), a.benchConsumeCommand(), a.benchSinkCommand(), a.benchLatencyCommand(), a.benchRecoverCommand(), a.benchReportCommand(), a.benchPartCommand())
 	return c
 }
 
@@ -114,12 +114,29 @@ func (a *app) benchLatencyCommand() *cobra.Command {
 	return c
 }
 
+func (a *app) benchRecoverCommand() *cobra.Command {
+	f := benchFlags{config: bench.Config{Workload: bench.Recover}}
+	c := &cobra.Command{
+		Use: "recover", Short: "Stop a pipeline that holds state, and let it go on: with its local stores, and without",
+		Args: arguments(0, 0),
+		RunE: func(c *cobra.Command, _ []string) error { return a.bench(c, &f) },
+	}
+	a.addCommonBenchFlags(c, &f)
+	c.Flags().Int64Var(&f.config.Input.Keys, "keys", 1_000_000, "how many entries its state has")
+	addCommitBenchFlag(c, &f)
+	return c
+}
+
+func addCommitBenchFlag(c *cobra.Command, f *benchFlags) {
+	c.Flags().DurationVar(&f.config.Commit, "commit", 0, "interval of epochs (default 200ms)")
+}
+
 // addDatabaseBenchFlags adds those of a workload that writes to PostgreSQL.
 func (a *app) addDatabaseBenchFlags(c *cobra.Command, f *benchFlags) {
 	flags := c.Flags()
 	// Not from STROM_POSTGRES: that is where somebody's ontology is.
 	flags.StringVar(&f.config.Postgres, "postgres", "", "address of a server for tests alone, on which databases may be made (default: a server of its own)")
-	flags.DurationVar(&f.config.Commit, "commit", 0, "interval of epochs (default 200ms)")
+	addCommitBenchFlag(c, f)
 }
 
 // bench runs a workload and prints it.
