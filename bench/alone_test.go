@@ -87,6 +87,9 @@ func TestGoingOnIsMeasuredWithLocalStoresAndWithout(t *testing.T) {
 	if got := figureNames(run); got != "local local-start changelog changelog-start" {
 		t.Errorf("figures: %s", got)
 	}
+	if note := run.Figures[2].Note; !strings.HasPrefix(note, "4000 in ") {
+		t.Errorf("two lives of 2000 keys are in the changelog, which was read as %s", note)
+	}
 	right := Panes{}
 	for life := range uint64(3) {
 		in := recoverInput(r.Input)

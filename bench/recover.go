@@ -5,6 +5,10 @@ import (
 	"fmt"
 	"os"
 	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/forge-platform/strom/state"
 )
 
 // The goals for going on after a stop.
@@ -43,7 +47,11 @@ func (h *harness) recoverRun(ctx context.Context, r *liveRun) error {
 	if err != nil {
 		return err
 	}
-	h.say("going on from the changelog alone")
+	logged, err := r.changelogEntries(ctx)
+	if err != nil {
+		return err
+	}
+	h.say("going on from the changelog alone: %d entries", logged)
 	if err := os.RemoveAll(r.spec.StateDir); err != nil {
 		return err
 	}
@@ -61,7 +69,7 @@ func (h *harness) recoverRun(ctx context.Context, r *liveRun) error {
 	r.wrongIf(panes.Diff(right), "after three lives")
 	r.run.Result, r.run.Events = panes.Hash(), lives*in.Events
 	r.run.Seconds = (local.took + changelog.took).Seconds()
-	r.run.Figures = recoverFigures(in.Keys, local, changelog)
+	r.run.Figures = recoverFigures(in.Keys, logged, local, changelog)
 	return nil
 }
 
@@ -99,7 +107,29 @@ func (r *liveRun) life(ctx context.Context, in Input, right Panes, n int64) (com
 	return comeback{took: so.took, whole: so.started.Sub(l.launched)}, r.stop(nil)
 }
 
-func recoverFigures(entries int64, local, changelog comeback) []Figure {
+// changelogEntries counts what a recovery without local stores reads: every
+// write of a window that has not been compacted away.
+func (r *liveRun) changelogEntries(ctx context.Context) (int64, error) {
+	topology, err := r.spec.liveTopology()
+	if err != nil {
+		return 0, err
+	}
+	var n int64
+	for _, stage := range topology.Stages {
+		err := readCommitted(ctx, r.harness.broker.addrs, func(rec *kgo.Record) error {
+			if len(rec.Key) > 0 && rec.Key[0] == state.KeyPane {
+				n++
+			}
+			return nil
+		}, topology.Changelog(stage))
+		if err != nil {
+			return 0, fmt.Errorf("read the changelog: %w", err)
+		}
+	}
+	return n, nil
+}
+
+func recoverFigures(entries, logged int64, local, changelog comeback) []Figure {
 	counts := entries >= recoverEntries
 	of := fmt.Sprintf("of %d entries", entries)
 	start := func(name string, c comeback) Figure {
@@ -109,8 +139,8 @@ func recoverFigures(entries int64, local, changelog comeback) []Figure {
 		{Name: "local", Value: local.took.Seconds(), Unit: "s", Note: "to take over " + of, Goal: goalLocal, Counts: counts},
 		start("local-start", local),
 		{
-			Name: "changelog", Value: float64(entries) / changelog.took.Seconds(), Unit: "entries/s",
-			Note: fmt.Sprintf("%.2f s to take over %s", changelog.took.Seconds(), of), Goal: goalChangelog, AtLeast: true, Counts: counts,
+			Name: "changelog", Value: float64(logged) / changelog.took.Seconds(), Unit: "entries/s",
+			Note: fmt.Sprintf("%d in %.2f s, to take over %d", logged, changelog.took.Seconds(), entries), Goal: goalChangelog, AtLeast: true, Counts: counts,
 		},
 		start("changelog-start", changelog),
 	}
