@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"sort"
 	"strings"
 	"time"
 )
@@ -26,6 +25,13 @@ const (
 	Aggregate Workload = "aggregate"
 	// Consume fetches events, and decodes them: the ceiling.
 	Consume Workload = "consume"
+	// Sink puts results and corrections of them into PostgreSQL.
+	Sink Workload = "sink"
+	// Latency produces at a constant rate and asks when what comes of each event
+	// can be seen in PostgreSQL.
+	Latency Workload = "latency"
+	// Recover stops a pipeline that holds state, and lets it go on.
+	Recover Workload = "recover"
 )
 
 // Config says what to run. Self must be set, and Engines; the rest has defaults.
@@ -33,7 +39,8 @@ type Config struct {
 	Workload Workload
 	Input    Input
 	// Engines to measure, in the order of their turns; of Aggregate: strom, goka,
-	// kafka-streams, flink; of Consume: fetch, decode.
+	// kafka-streams, flink; of Consume: fetch, decode. The other workloads have strom
+	// alone, which need not be named.
 	Engines []string
 	// EventsOf gives an engine fewer events than Input has: the first so many.
 	EventsOf map[string]int64
@@ -42,6 +49,15 @@ type Config struct {
 	// Broker is BrokerApache, BrokerEmbedded or addresses, separated by commas;
 	// empty: BrokerEmbedded.
 	Broker string
+	// Postgres is the address of a database on a server for tests alone, on which
+	// databases may be made; empty: a server of our own. Workloads that write to
+	// PostgreSQL use it.
+	Postgres string
+	// Rate is how many events a second Latency produces; 0: half of what the sink
+	// is found to take.
+	Rate int64
+	// For is how long Latency produces; 0: 40 s.
+	For time.Duration
 	// Commit is the interval of commits, and of our epochs; 0: 200 ms.
 	Commit time.Duration
 	// Threads of an engine that has such a number; 0: 2.
@@ -65,8 +81,19 @@ type Config struct {
 
 // WithDefaults gives the configuration with every zero replaced by its default.
 func (c Config) WithDefaults() Config {
-	c.Input = c.Input.WithDefaults()
 	orElse(&c.Workload, Aggregate)
+	if c.Workload.alone() && len(c.Engines) == 0 {
+		c.Engines = []string{EngineStrom}
+	}
+	switch c.Workload {
+	case Sink:
+		orElse(&c.Input.Events, 400_000)
+	case Recover:
+		orElse(&c.Input.Keys, recoverEntries)
+	case Aggregate, Consume, Latency:
+	}
+	c.Input = c.Input.WithDefaults()
+	orElse(&c.For, 40*time.Second)
 	orElse(&c.Rounds, 1)
 	orElse(&c.Broker, BrokerEmbedded)
 	orElse(&c.Commit, 200*time.Millisecond)
@@ -104,6 +131,9 @@ func (c *Config) Validate() error {
 	fault(c.Rounds < 1, "%d rounds: at least 1", c.Rounds)
 	fault(c.Commit < time.Millisecond || c.Commit%time.Millisecond != 0, "a commit interval of %s: whole milliseconds", c.Commit)
 	fault(c.Threads < 1, "%d threads: at least 1", c.Threads)
+	fault(c.Workload == Sink && (c.Input.Keys%c.Input.Rate != 0 || c.Input.Keys < c.Input.Rate), "%d keys: a multiple of %d", c.Input.Keys, c.Input.Rate)
+	fault(c.Rate < 0, "%d events a second: at least 1", c.Rate)
+	fault(c.For < time.Second, "for %s: at least 1s", c.For)
 	fault(len(c.Self) == 0, "the program that plays the parts is not named")
 	return errors.Join(all...)
 }
@@ -123,6 +153,8 @@ type Run struct {
 	Seconds      float64 `json:"seconds,omitempty"`
 	StartSeconds float64 `json:"start_seconds"`
 	PerSecond    float64 `json:"events_per_second,omitempty"`
+	// Figures are those of a workload that Strom runs alone.
+	Figures []Figure `json:"figures,omitempty"`
 	// CPUSeconds and MaxRSS (bytes) are those of the job's process, from its
 	// start to its end.
 	CPUSeconds float64 `json:"cpu_seconds"`
@@ -141,6 +173,9 @@ func (r *Run) String() string {
 	if r.Wrong != "" {
 		return fmt.Sprintf("%-14s round %d  WRONG: %s", r.Engine, r.Round, r.Wrong)
 	}
+	if len(r.Figures) > 0 {
+		return r.figures()
+	}
 	note := ""
 	if !r.Counts {
 		note = fmt.Sprintf("  (under %.0f s: does not count)", MinTime.Seconds())
@@ -149,12 +184,23 @@ func (r *Run) String() string {
 		r.Engine, r.Round, r.Events, r.Seconds, r.StartSeconds, r.PerSecond, r.CPUSeconds, r.MaxRSS>>20, r.Result, note)
 }
 
+// figures is a line for each figure, and one for the whole.
+func (r *Run) figures() string {
+	var b strings.Builder
+	for i := range r.Figures {
+		fmt.Fprintf(&b, "%-14s round %d  %s\n", r.Engine, r.Round, r.Figures[i].String())
+	}
+	fmt.Fprintf(&b, "%-14s round %d  %d events, %.1f s of CPU, %d MiB, result %s", r.Engine, r.Round, r.Events, r.CPUSeconds, r.MaxRSS>>20, r.Result)
+	return b.String()
+}
+
 // Result is what Measure found.
 type Result struct {
 	Workload  Workload  `json:"workload"`
 	At        time.Time `json:"at"`
 	Command   string    `json:"command"`
 	Broker    string    `json:"broker"`
+	Postgres  string    `json:"postgres,omitempty"`
 	Machine   Machine   `json:"machine"`
 	Input     Input     `json:"input"`
 	CommitMs  int64     `json:"commit_ms"`
@@ -164,16 +210,28 @@ type Result struct {
 	Summaries []Summary `json:"summaries"`
 }
 
-// Summary is what the rounds of one engine come to, in events per second.
+// Summary is what the rounds of one engine come to, in events per second, or in
+// the unit of a figure.
 type Summary struct {
-	Engine string  `json:"engine"`
+	Engine string `json:"engine"`
+	// Figure and Unit are those of a workload that Strom runs alone.
+	Figure string  `json:"figure,omitempty"`
+	Unit   string  `json:"unit,omitempty"`
 	Median float64 `json:"median"`
 	Least  float64 `json:"least"`
 	Most   float64 `json:"most"`
-	// Ratio of the first engine's median to this one's.
-	Ratio float64 `json:"ratio"`
+	// Ratio of the first engine's median to this one's; of a figure there is none.
+	Ratio float64 `json:"ratio,omitempty"`
 	// Counts: every run of it counts for the report.
 	Counts bool `json:"counts"`
+}
+
+// String is one line for people.
+func (s *Summary) String() string {
+	if s.Figure != "" {
+		return fmt.Sprintf("%-14s %-14s median %s %s, from %s to %s", s.Engine, s.Figure, number(s.Median), s.Unit, number(s.Least), number(s.Most))
+	}
+	return fmt.Sprintf("%-14s median %.0f events/s, from %.0f to %.0f", s.Engine, s.Median, s.Least, s.Most)
 }
 
 // errWrong is behind the error of a run whose result is wrong.
@@ -195,15 +253,23 @@ func Measure(ctx context.Context, c Config) (*Result, error) {
 		return nil, errors.Join(err, b.stop())
 	}
 	h := &harness{config: &c, broker: b, dir: dir, right: map[string]string{}}
-	r, err := h.measure(ctx)
-	return r, errors.Join(err, b.stop(), os.RemoveAll(dir))
+	if c.Workload.needsDatabase() {
+		h.databases, err = startDatabases(ctx, c.Postgres)
+	}
+	var r *Result
+	if err == nil {
+		r, err = h.measure(ctx)
+	}
+	return r, errors.Join(err, h.databases.stop(), b.stop(), os.RemoveAll(dir))
 }
 
 // harness is one call of Measure.
 type harness struct {
 	config *Config
 	broker *broker
-	dir    string
+	// databases is nil where the workload needs none.
+	databases *databases
+	dir       string
 	// right holds the hashes of right results, by the input's topic and the engine's kind.
 	right map[string]string
 	runs  int
@@ -215,8 +281,13 @@ func (h *harness) measure(ctx context.Context) (*Result, error) {
 		Workload: c.Workload, At: time.Now().UTC(), Broker: h.broker.name, Machine: thisMachine(), Input: c.Input,
 		CommitMs: c.Commit.Milliseconds(), Threads: c.Threads, Cache: c.CacheBytes,
 	}
-	var wrong error
+	if h.databases != nil {
+		r.Postgres = h.databases.name
+	}
 	for _, name := range c.Engines {
+		if c.Workload.alone() {
+			break // it makes its input itself
+		}
 		in := c.inputOf(name)
 		h.say("loading %d events of %d keys for %s", in.Events, in.Keys, name)
 		if err := load(ctx, h.broker.addrs, &in); err != nil {
@@ -224,22 +295,46 @@ func (h *harness) measure(ctx context.Context) (*Result, error) {
 		}
 		h.expect(name, &in)
 	}
+	err := h.rounds(ctx, r)
+	if err != nil && !errors.Is(err, errWrong) {
+		return nil, err
+	}
+	return r, err
+}
+
+// rounds gives every engine its turns.
+func (h *harness) rounds(ctx context.Context, r *Result) error {
+	c := h.config
+	var wrong error
 	for round := range c.Rounds {
 		for _, name := range c.Engines {
-			run, err := h.run(ctx, name)
+			run, err := h.turn(ctx, name)
 			if err != nil {
-				return nil, fmt.Errorf("%s: %w", name, err)
+				return fmt.Errorf("%s: %w", name, err)
 			}
 			run.Round = round + 1
-			h.say("%s, round %d of %d: %.0f events/s", name, run.Round, c.Rounds, run.PerSecond)
+			if !c.Workload.alone() {
+				h.say("%s, round %d of %d: %.0f events/s", name, run.Round, c.Rounds, run.PerSecond)
+			}
 			if run.Wrong != "" {
 				wrong = errors.Join(wrong, fmt.Errorf("%s: %w: %s", name, errWrong, run.Wrong))
 			}
 			r.Runs = append(r.Runs, *run)
 		}
 	}
-	r.Summaries = summarize(c.Engines, r.Runs)
-	return r, wrong
+	if c.Workload.alone() {
+		r.Summaries = summarizeFigures(r.Runs)
+	} else {
+		r.Summaries = summarize(c.Engines, r.Runs)
+	}
+	return wrong
+}
+
+func (h *harness) turn(ctx context.Context, name string) (*Run, error) {
+	if h.config.Workload.alone() {
+		return h.runAlone(ctx)
+	}
+	return h.run(ctx, name)
 }
 
 func (h *harness) say(format string, args ...any) {
@@ -351,9 +446,7 @@ func summarize(engines []string, runs []Run) []Summary {
 		if len(rates) == 0 {
 			continue
 		}
-		sort.Float64s(rates)
-		n := len(rates)
-		s.Median, s.Least, s.Most = (rates[(n-1)/2]+rates[n/2])/2, rates[0], rates[n-1]
+		s.spread(rates)
 		s.Ratio = s.Median
 		out = append(out, s)
 	}

@@ -12,10 +12,14 @@
 //  4. The time of a run is from the start of processing to the commit of what
 //     comes of the last event (see Run). A run of less than MinTime does not count
 //     for the report: starting and ending weigh too much in it.
+//  5. A workload without peers gives figures, each with its goal; the time of
+//     each is documented where it is made (sink.go, latency.go,
+//     recover.go).
 //
 // Jobs talk to the harness on their standard output, in lines: `started N` when
 // processing starts, and `ended N` when the last result is committed, N in
 // microseconds since 1970. A peer says only the first, and runs until it is
 // asked to stop: the harness sees from its group's committed offsets when it has
-// done all. Every job ends when its standard input ends.
+// done all. A live pipeline says how far it is (see runLive), and runs until it is
+// stopped. Every job ends when its standard input ends.
 package bench

@@ -32,6 +32,8 @@ func enginesOf(w Workload) []string {
 		return []string{EngineStrom, EngineGoka, EngineKafkaStreams, EngineFlink}
 	case Consume:
 		return []string{EngineFetch, EngineDecode}
+	case Sink, Latency, Recover:
+		return []string{EngineStrom}
 	}
 	return nil
 }
@@ -114,7 +116,7 @@ func (p Panes) addRow(row *event.Result) error {
 	var t Totals
 	for i := range row.Properties {
 		v := &row.Properties[i]
-		to, ok := map[string]*int64{"n": &t.N, "total": &t.Sum, "least": &t.Least, "most": &t.Most}[v.Name]
+		to, ok := t.value(v.Name)
 		if !ok {
 			return fmt.Errorf("a value %q", v.Name)
 		}

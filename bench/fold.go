@@ -22,21 +22,32 @@ type Panes map[Pane]Totals
 
 // Fold is the result by definition: a map, and one loop over the events.
 func Fold(in *Input) Panes {
-	size := in.Window.Milliseconds()
 	out := make(Panes)
+	out.add(in)
+	return out
+}
+
+// add adds the events of an input.
+func (p Panes) add(in *Input) {
+	size := in.Window.Milliseconds()
 	for i := range in.Events {
 		e := in.Event(i)
-		p := Pane{Key: e.Key, Start: e.At - e.At%size}
-		t, ok := out[p]
+		pane := Pane{Key: e.Key, Start: e.At - e.At%size}
+		t, ok := p[pane]
 		if !ok {
 			t.Least, t.Most = e.Amount, e.Amount
 		}
 		t.N++
 		t.Sum += e.Amount
 		t.Least, t.Most = min(t.Least, e.Amount), max(t.Most, e.Amount)
-		out[p] = t
+		p[pane] = t
 	}
-	return out
+}
+
+// value is the place of a value of the mapping by its name.
+func (t *Totals) value(name string) (*int64, bool) {
+	to, ok := map[string]*int64{"n": &t.N, "total": &t.Sum, "least": &t.Least, "most": &t.Most}[name]
+	return to, ok
 }
 
 // Hash is the same for equal results, whatever their order.

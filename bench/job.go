@@ -23,6 +23,7 @@ import (
 type spec struct {
 	Brokers            string
 	Input, Output      string // topics
+	Shape              string // of a live pipeline
 	Group              string // names the job's group, topics and transactions
 	StateDir           string
 	WindowMs           int64
@@ -48,6 +49,7 @@ func (s *spec) parse(args []string) error {
 	f.StringVar(&s.Brokers, "brokers", "", "")
 	f.StringVar(&s.Input, "input", "", "")
 	f.StringVar(&s.Output, "output", "", "")
+	f.StringVar(&s.Shape, "shape", "", "")
 	f.StringVar(&s.Group, "group", "", "")
 	f.StringVar(&s.StateDir, "state-dir", "", "")
 	f.Int64Var(&s.WindowMs, "window-ms", 0, "")
@@ -70,6 +72,8 @@ const (
 	PartBroker Part = "broker"
 	// PartStrom is the job aggregate on Strom.
 	PartStrom Part = "strom"
+	// PartLive is a pipeline that runs until it is stopped.
+	PartLive Part = "live"
 	// PartFetch and PartDecode are the workload consume.
 	PartFetch  Part = "fetch"
 	PartDecode Part = "decode"
@@ -89,6 +93,8 @@ func Play(ctx context.Context, part Part, args []string, in io.Reader, out io.Wr
 	switch part {
 	case PartStrom:
 		run = runStrom
+	case PartLive:
+		run = runLive
 	case PartFetch, PartDecode:
 		run = func(ctx context.Context, s *spec, out io.Writer) error {
 			return consume(ctx, s, part == PartDecode, out)

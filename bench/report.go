@@ -21,6 +21,7 @@ This page is written by ` + "`strom bench report`" + ` from the files in bench/r
 
 - **events/s**: events by the time from the start of processing to the commit of what comes of the last event.
 - **ratio**: the median of the first engine by that of the line's.
+- **figures** of a workload that Strom runs alone stand beside their goals.
 - A run whose result is not equal to a fold of its input has no time. One under 30 s does not count, and is in brackets.
 `
 
@@ -36,7 +37,14 @@ func (r *Result) section(b *strings.Builder) {
 		fmt.Fprintf(b, ", windows of %s, events at most %s late, commits every %d ms, caches of %d MiB, %d threads of Kafka Streams and of Flink",
 			in.Window, in.Lateness, r.CommitMs, r.Cache>>20, r.Threads)
 	}
+	if r.Postgres != "" {
+		fmt.Fprintf(b, ", %s, epochs of %d ms", r.Postgres, r.CommitMs)
+	}
 	fmt.Fprintf(b, ".\n\n```\n%s\n```\n\n", r.Command)
+	if r.Workload.alone() {
+		r.figures(b)
+		return
+	}
 	b.WriteString("| engine | median events/s | from | to | ratio |\n|---|---|---|---|---|\n")
 	for i := range r.Summaries {
 		s := &r.Summaries[i]
@@ -45,6 +53,27 @@ func (r *Result) section(b *strings.Builder) {
 	b.WriteString("\n| engine | version | round | events | seconds | to start | events/s | CPU s | MiB | load before | result |\n|---|---|---|---|---|---|---|---|---|---|---|\n")
 	for i := range r.Runs {
 		r.Runs[i].row(b)
+	}
+}
+
+// figures writes a workload that Strom runs alone.
+func (r *Result) figures(b *strings.Builder) {
+	b.WriteString("| figure | median | unit | from | to |\n|---|---|---|---|---|\n")
+	for i := range r.Summaries {
+		s := &r.Summaries[i]
+		fmt.Fprintf(b, "| %s | %s | %s | %s | %s |\n", s.Figure, inBrackets(s.Counts, number(s.Median)), s.Unit, number(s.Least), number(s.Most))
+	}
+	b.WriteString("\n| version | round | figure | value | of | goal | CPU s | MiB | load before | result |\n|---|---|---|---|---|---|---|---|---|---|\n")
+	for i := range r.Runs {
+		run := &r.Runs[i]
+		if run.Wrong != "" {
+			fmt.Fprintf(b, "| %s | %d | | | | | %.1f | %d | %.1f | **wrong**: %s |\n", run.Version, run.Round, run.CPUSeconds, run.MaxRSS>>20, run.Load, run.Wrong)
+		}
+		for j := range run.Figures {
+			f := &run.Figures[j]
+			fmt.Fprintf(b, "| %s | %d | %s | %s %s | %s | %s | %.1f | %d | %.1f | `%s` |\n", run.Version, run.Round, f.Name,
+				inBrackets(f.Counts, number(f.Value)), f.Unit, f.Note, f.goal(), run.CPUSeconds, run.MaxRSS>>20, run.Load, run.Result)
+		}
 	}
 }
 
@@ -59,7 +88,10 @@ func (r *Run) row(b *strings.Builder) {
 
 // bracketed puts what does not count in brackets.
 func bracketed(counts bool, format string, v float64) string {
-	text := fmt.Sprintf(format, v)
+	return inBrackets(counts, fmt.Sprintf(format, v))
+}
+
+func inBrackets(counts bool, text string) string {
 	if !counts {
 		return "(" + text + ")"
 	}

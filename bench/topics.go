@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -20,10 +21,8 @@ func (in *Input) topic() string {
 }
 
 // load produces the input into a topic of its own, where it is not there yet.
-// Partitions are those of Kafka's Java producers.
 func load(ctx context.Context, brokers []string, in *Input) error {
-	client, err := kgo.NewClient(kgo.SeedBrokers(brokers...), kgo.RecordPartitioner(kgo.StickyKeyPartitioner(nil)),
-		kgo.ProducerBatchCompression(kgo.SnappyCompression()), kgo.ProducerLinger(50*time.Millisecond), kgo.MaxBufferedRecords(100_000))
+	client, err := kgo.NewClient(kgo.SeedBrokers(brokers...))
 	if err != nil {
 		return err
 	}
@@ -35,20 +34,32 @@ func load(ctx context.Context, brokers []string, in *Input) error {
 	} else if err != nil {
 		return fmt.Errorf("make the topic %s: %w", topic, err)
 	}
+	if err := produce(ctx, brokers, topic, in.records(topic, in.Events)); err != nil {
+		return err
+	}
+	return checkLoaded(ctx, adm, in)
+}
+
+// produce produces records to a topic, and returns when the broker has all.
+// Partitions are those of Kafka's Java producers.
+func produce(ctx context.Context, brokers []string, topic string, records iter.Seq[*kgo.Record]) error {
+	client, err := kgo.NewClient(kgo.SeedBrokers(brokers...), kgo.RecordPartitioner(kgo.StickyKeyPartitioner(nil)),
+		kgo.ProducerBatchCompression(kgo.SnappyCompression()), kgo.ProducerLinger(50*time.Millisecond), kgo.MaxBufferedRecords(100_000))
+	if err != nil {
+		return err
+	}
+	defer client.Close()
 	var failed atomic.Pointer[error]
 	promise := func(_ *kgo.Record, err error) {
 		if err != nil {
 			failed.CompareAndSwap(nil, &err)
 		}
 	}
-	for i := range in.Events {
+	for r := range records {
 		if failed.Load() != nil {
 			break
 		}
-		e := in.Event(i)
-		buf := in.appendJSON(appendKey(make([]byte, 0, 192), e.Key), i, e)
-		key := len(keyPrefix) + keyDigits
-		client.Produce(ctx, &kgo.Record{Topic: topic, Key: buf[:key:key], Value: buf[key:], Timestamp: time.UnixMilli(e.At)}, promise)
+		client.Produce(ctx, r, promise)
 	}
 	err = client.Flush(ctx)
 	if f := failed.Load(); f != nil {
@@ -57,7 +68,7 @@ func load(ctx context.Context, brokers []string, in *Input) error {
 	if err != nil {
 		return fmt.Errorf("load %s: %w", topic, err)
 	}
-	return checkLoaded(ctx, adm, in)
+	return nil
 }
 
 // checkLoaded makes sure that a topic holds all events, and nothing else.

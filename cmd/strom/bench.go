@@ -21,26 +21,33 @@ func (a *app) benchCommand() *cobra.Command {
 jobs are processes of their own. Every result is compared with a fold of the
 input; docs/performance.md says what is measured and how.`,
 	}
-	c.AddCommand(a.benchAggregateCommand(), a.benchConsumeCommand(), a.benchReportCommand(), a.benchPartCommand())
+	c.AddCommand(a.benchAggregateCommand(), a.benchConsumeCommand(), a.benchSinkCommand(), a.benchLatencyCommand(), a.benchRecoverCommand(), a.benchReportCommand(), a.benchPartCommand())
 	return c
 }
 
-// benchFlags are those of both workloads.
+// benchFlags are those of the workloads.
 type benchFlags struct {
 	config   bench.Config
 	eventsOf map[string]string
 	out      string
 }
 
+// addBenchFlags adds those of a workload that measures several engines.
 func (a *app) addBenchFlags(c *cobra.Command, f *benchFlags, engines string) {
+	a.addCommonBenchFlags(c, f)
+	flags := c.Flags()
+	flags.Int64Var(&f.config.Input.Events, "events", 1_000_000, "how many events there are")
+	flags.StringToStringVar(&f.eventsOf, "events-of", nil, "fewer events for an engine, ENGINE=N: the first of them")
+	flags.Int64Var(&f.config.Input.Keys, "keys", 10_000, "how many keys they have")
+	flags.StringSliceVar(&f.config.Engines, "engine", strings.Split(engines, ","), "what is measured, in turn; ratios are of the first to the others")
+}
+
+// addCommonBenchFlags adds those of every workload.
+func (a *app) addCommonBenchFlags(c *cobra.Command, f *benchFlags) {
 	flags := c.Flags()
 	in := &f.config.Input
-	flags.Int64Var(&in.Events, "events", 1_000_000, "how many events there are")
-	flags.StringToStringVar(&f.eventsOf, "events-of", nil, "fewer events for an engine, ENGINE=N: the first of them")
-	flags.Int64Var(&in.Keys, "keys", 10_000, "how many keys they have")
 	flags.Int32Var(&in.Partitions, "partitions", 4, "partitions of the input")
 	flags.Uint64Var(&in.Seed, "seed", 1, "what amounts and late events are chosen by")
-	flags.StringSliceVar(&f.config.Engines, "engine", strings.Split(engines, ","), "what is measured, in turn; ratios are of the first to the others")
 	flags.IntVar(&f.config.Rounds, "rounds", 1, "how often every engine has its turn")
 	flags.StringVar(&f.config.Broker, "broker", bench.BrokerEmbedded, "embedded, apache (through Maven), or addresses HOST:PORT,... of one for tests alone")
 	flags.DurationVar(&f.config.Timeout, "timeout", 0, "bound of one run (default 30m)")
@@ -77,6 +84,60 @@ func (a *app) benchConsumeCommand() *cobra.Command {
 	}
 	a.addBenchFlags(c, &f, bench.EngineFetch+","+bench.EngineDecode)
 	return c
+}
+
+func (a *app) benchSinkCommand() *cobra.Command {
+	f := benchFlags{config: bench.Config{Workload: bench.Sink}}
+	c := &cobra.Command{
+		Use: "sink", Short: "Put results, and a correction of each, into PostgreSQL",
+		Args: arguments(0, 0),
+		RunE: func(c *cobra.Command, _ []string) error { return a.bench(c, &f) },
+	}
+	a.addCommonBenchFlags(c, &f)
+	a.addDatabaseBenchFlags(c, &f)
+	c.Flags().Int64Var(&f.config.Input.Events, "events", 400_000, "how many windows there are")
+	c.Flags().Int64Var(&f.config.Input.Keys, "keys", 10_000, "how many objects; a window is closed for all of them at once")
+	return c
+}
+
+func (a *app) benchLatencyCommand() *cobra.Command {
+	f := benchFlags{config: bench.Config{Workload: bench.Latency}}
+	c := &cobra.Command{
+		Use: "latency", Short: "Produce at a constant rate, and ask when each event can be seen in PostgreSQL",
+		Args: arguments(0, 0),
+		RunE: func(c *cobra.Command, _ []string) error { return a.bench(c, &f) },
+	}
+	a.addCommonBenchFlags(c, &f)
+	a.addDatabaseBenchFlags(c, &f)
+	flags := c.Flags()
+	flags.Int64Var(&f.config.Rate, "rate", 0, "events a second (default: half of what the sink is found to take)")
+	flags.DurationVar(&f.config.For, "for", 0, "how long events are produced (default 40s)")
+	return c
+}
+
+func (a *app) benchRecoverCommand() *cobra.Command {
+	f := benchFlags{config: bench.Config{Workload: bench.Recover}}
+	c := &cobra.Command{
+		Use: "recover", Short: "Stop a pipeline that holds state, and let it go on: with its local stores, and without",
+		Args: arguments(0, 0),
+		RunE: func(c *cobra.Command, _ []string) error { return a.bench(c, &f) },
+	}
+	a.addCommonBenchFlags(c, &f)
+	c.Flags().Int64Var(&f.config.Input.Keys, "keys", 1_000_000, "how many entries its state has")
+	addCommitBenchFlag(c, &f)
+	return c
+}
+
+func addCommitBenchFlag(c *cobra.Command, f *benchFlags) {
+	c.Flags().DurationVar(&f.config.Commit, "commit", 0, "interval of epochs (default 200ms)")
+}
+
+// addDatabaseBenchFlags adds those of a workload that writes to PostgreSQL.
+func (a *app) addDatabaseBenchFlags(c *cobra.Command, f *benchFlags) {
+	flags := c.Flags()
+	// Not from STROM_POSTGRES: that is where somebody's ontology is.
+	flags.StringVar(&f.config.Postgres, "postgres", "", "address of a server for tests alone, on which databases may be made (default: a server of its own)")
+	addCommitBenchFlag(c, f)
 }
 
 // bench runs a workload and prints it.
@@ -123,6 +184,9 @@ func commandLine(c *cobra.Command) string {
 	words := []string{c.CommandPath()}
 	c.Flags().Visit(func(f *pflag.Flag) {
 		value := f.Value.String()
+		if f.Name == "postgres" {
+			value = "..." // it may hold a password
+		}
 		value = strings.TrimSuffix(strings.TrimPrefix(value, "["), "]")
 		words = append(words, "--"+f.Name+"="+value)
 	})
@@ -150,10 +214,12 @@ func (a *app) printBench(r *bench.Result) error {
 		fmt.Fprintln(a.stdout, r.Runs[i].String())
 	}
 	for i := range r.Summaries {
-		s := &r.Summaries[i]
-		fmt.Fprintf(a.stdout, "%-14s median %.0f events/s, from %.0f to %.0f\n", s.Engine, s.Median, s.Least, s.Most)
+		fmt.Fprintln(a.stdout, r.Summaries[i].String())
 	}
 	for _, s := range r.Summaries[min(1, len(r.Summaries)):] {
+		if s.Figure != "" {
+			break
+		}
 		fmt.Fprintf(a.stdout, "%s to %s: %.2f\n", r.Summaries[0].Engine, s.Engine, s.Ratio)
 	}
 	return nil
