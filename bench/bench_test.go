@@ -3,6 +3,7 @@ package bench
 import (
 	"bufio"
 	"context"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -81,6 +82,39 @@ func TestStockGokaIsRight(t *testing.T) {
 	}
 	if run := r.Runs[0]; run.Wrong != "" || run.Seconds <= 0 {
 		t.Errorf("%+v", run)
+	}
+}
+
+func TestPeersInJavaAskForAnApacheKafka(t *testing.T) {
+	for _, name := range []string{EngineKafkaStreams, EngineFlink} {
+		c := Config{Engines: []string{name}, Self: []string{"strom"}}.WithDefaults()
+		if err := c.Validate(); err == nil || !strings.Contains(err.Error(), "take an Apache Kafka") {
+			t.Errorf("%s on the embedded broker: %v", name, err)
+		}
+		c.Broker = BrokerApache
+		if err := c.Validate(); err != nil {
+			t.Errorf("%s on an Apache Kafka: %v", name, err)
+		}
+	}
+}
+
+func TestTheVersionOfAPeerInJavaIsThatOfItsLibrary(t *testing.T) {
+	dir := t.TempDir()
+	c := Config{Flink: filepath.Join(dir, "aggregate.jar")}
+	h := &harness{config: &c}
+	if _, err := h.engine(EngineFlink).version(); err == nil || !strings.Contains(err.Error(), "mvn -f bench/peers/flink") {
+		t.Errorf("it is not built: %v", err)
+	}
+	if err := os.Mkdir(filepath.Join(dir, "lib"), 0o750); err != nil {
+		t.Fatal(err)
+	}
+	for _, jar := range []string{"flink-runtime-2.3.0.jar", "flink-core-2.3.0.jar"} {
+		if err := os.WriteFile(filepath.Join(dir, "lib", jar), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if version, err := h.engine(EngineFlink).version(); err != nil || version != "Flink 2.3.0" {
+		t.Errorf("%q, %v", version, err)
 	}
 }
 

@@ -101,6 +101,8 @@ public final class Aggregate {
             .withTimestampAssigner((event, recordTime) -> event.f1);
     env.fromSource(source(options), watermarks, "events")
         .uid("events")
+        // A subtask without a partition would hold the watermark back.
+        .setParallelism(Math.min(env.getParallelism(), Integer.parseInt(options.get("partitions"))))
         .keyBy(event -> event.f0, Types.STRING)
         .window(TumblingEventTimeWindows.of(millis(options, "window-ms")))
         .allowedLateness(millis(options, "lateness-ms"))
