@@ -167,6 +167,7 @@ public final class Aggregate {
     c.set(StateBackendOptions.STATE_BACKEND, "rocksdb");
     c.set(RocksDBOptions.LOCAL_DIRECTORIES, path(options, "rocksdb").toString());
     c.set(RocksDBOptions.TIMER_SERVICE_FACTORY, PriorityQueueStateType.ROCKSDB);
+    c.set(RocksDBOptions.ROCKSDB_TIMER_SERVICE_FACTORY_CACHE_SIZE, 512);
     c.set(RocksDBConfigurableOptions.USE_BLOOM_FILTER, true);
     // A half of it is RocksDB's memtables, by the default of
     // state.backend.rocksdb.memory.write-buffer-ratio; the other half its block cache.
