@@ -13,7 +13,7 @@ import org.apache.flink.api.common.eventtime.WatermarkStrategy;
 import org.apache.flink.api.common.typeinfo.PrimitiveArrayTypeInfo;
 import org.apache.flink.api.common.typeinfo.Types;
 import org.apache.flink.api.java.tuple.Tuple2;
-import org.apache.flink.api.java.tuple.Tuple3;
+import org.apache.flink.api.java.tuple.Tuple5;
 import org.apache.flink.configuration.CheckpointingOptions;
 import org.apache.flink.configuration.Configuration;
 import org.apache.flink.configuration.CoreOptions;
@@ -27,6 +27,7 @@ import org.apache.flink.connector.base.DeliveryGuarantee;
 import org.apache.flink.connector.kafka.sink.KafkaSink;
 import org.apache.flink.connector.kafka.sink.TransactionNamingStrategy;
 import org.apache.flink.connector.kafka.source.KafkaSource;
+import org.apache.flink.connector.kafka.source.KafkaSourceOptions;
 import org.apache.flink.connector.kafka.source.enumerator.initializer.OffsetsInitializer;
 import org.apache.flink.core.execution.CheckpointingMode;
 import org.apache.flink.core.execution.JobClient;
@@ -96,13 +97,19 @@ public final class Aggregate {
   }
 
   static void define(StreamExecutionEnvironment env, Map<String, String> options) {
-    WatermarkStrategy<Tuple3<String, Long, Long>> watermarks =
-        WatermarkStrategy.<Tuple3<String, Long, Long>>forMonotonousTimestamps()
+    WatermarkStrategy<Tuple5<String, Long, Long, Integer, Long>> watermarks =
+        WatermarkStrategy.<Tuple5<String, Long, Long, Integer, Long>>forMonotonousTimestamps()
             .withTimestampAssigner((event, recordTime) -> event.f1);
+    int partitions = Integer.parseInt(options.get("partitions"));
+    // A reader without a partition would hold the watermark back.
+    int readers = Math.min(env.getParallelism(), partitions);
     env.fromSource(source(options), watermarks, "events")
         .uid("events")
-        // A subtask without a partition would hold the watermark back.
-        .setParallelism(Math.min(env.getParallelism(), Integer.parseInt(options.get("partitions"))))
+        .setParallelism(readers)
+        .map(new Offsets(options.get("brokers"), options.get("group"), options.get("input"), partitions))
+        .returns(Types.TUPLE(Types.STRING, Types.LONG, Types.LONG))
+        .uid("offsets")
+        .setParallelism(readers)
         .keyBy(event -> event.f0, Types.STRING)
         .window(TumblingEventTimeWindows.of(millis(options, "window-ms")))
         .allowedLateness(millis(options, "lateness-ms"))
@@ -116,13 +123,14 @@ public final class Aggregate {
         .uid("results");
   }
 
-  private static KafkaSource<Tuple3<String, Long, Long>> source(Map<String, String> options) {
-    return KafkaSource.<Tuple3<String, Long, Long>>builder()
+  private static KafkaSource<Tuple5<String, Long, Long, Integer, Long>> source(Map<String, String> options) {
+    return KafkaSource.<Tuple5<String, Long, Long, Integer, Long>>builder()
         .setBootstrapServers(options.get("brokers"))
         .setTopics(options.get("input"))
         .setGroupId(options.get("group"))
         .setStartingOffsets(OffsetsInitializer.earliest())
-        .setValueOnlyDeserializer(new Events())
+        .setDeserializer(new Events())
+        .setProperty(KafkaSourceOptions.COMMIT_OFFSETS_ON_CHECKPOINT.key(), "false") // see Offsets
         .setProperty(ConsumerConfig.MAX_POLL_RECORDS_CONFIG, "5000")
         .build();
   }
@@ -159,6 +167,7 @@ public final class Aggregate {
     c.set(StateBackendOptions.STATE_BACKEND, "rocksdb");
     c.set(RocksDBOptions.LOCAL_DIRECTORIES, path(options, "rocksdb").toString());
     c.set(RocksDBOptions.TIMER_SERVICE_FACTORY, PriorityQueueStateType.ROCKSDB);
+    c.set(RocksDBOptions.ROCKSDB_TIMER_SERVICE_FACTORY_CACHE_SIZE, 512);
     c.set(RocksDBConfigurableOptions.USE_BLOOM_FILTER, true);
     // A half of it is RocksDB's memtables, by the default of
     // state.backend.rocksdb.memory.write-buffer-ratio; the other half its block cache.

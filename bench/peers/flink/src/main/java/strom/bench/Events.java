@@ -8,16 +8,19 @@ import java.util.concurrent.atomic.AtomicBoolean;
 import com.fasterxml.jackson.core.JsonFactory;
 import com.fasterxml.jackson.core.JsonParser;
 import com.fasterxml.jackson.core.JsonToken;
-import org.apache.flink.api.common.serialization.DeserializationSchema;
+import org.apache.flink.api.common.serialization.DeserializationSchema.InitializationContext;
 import org.apache.flink.api.common.typeinfo.TypeInformation;
 import org.apache.flink.api.common.typeinfo.Types;
-import org.apache.flink.api.java.tuple.Tuple3;
+import org.apache.flink.api.java.tuple.Tuple5;
+import org.apache.flink.connector.kafka.source.reader.deserializer.KafkaRecordDeserializationSchema;
+import org.apache.flink.util.Collector;
+import org.apache.kafka.clients.consumer.ConsumerRecord;
 
 /**
  * Reads the three fields that the job needs of an event, with Jackson's streaming parser: user, time
- * in milliseconds, amount.
+ * in milliseconds, amount; and the record's partition and offset.
  */
-final class Events implements DeserializationSchema<Tuple3<String, Long, Long>> {
+final class Events implements KafkaRecordDeserializationSchema<Tuple5<String, Long, Long, Integer, Long>> {
   private static final long serialVersionUID = 1;
 
   /** One for all subtasks: they are in one process. */
@@ -25,21 +28,23 @@ final class Events implements DeserializationSchema<Tuple3<String, Long, Long>> 
 
   private transient JsonFactory json;
   /** Filled anew for each event: the source hands it on before it asks for the next. */
-  private transient Tuple3<String, Long, Long> event;
+  private transient Tuple5<String, Long, Long, Integer, Long> event;
 
   @Override
   public void open(InitializationContext context) {
     json = new JsonFactory();
-    event = new Tuple3<>();
+    event = new Tuple5<>();
   }
 
   @Override
-  public Tuple3<String, Long, Long> deserialize(byte[] message) throws IOException {
+  public void deserialize(
+      ConsumerRecord<byte[], byte[]> record, Collector<Tuple5<String, Long, Long, Integer, Long>> out)
+      throws IOException {
     if (!BEGUN.getPlain() && BEGUN.compareAndSet(false, true)) {
       System.out.println("started " + ChronoUnit.MICROS.between(Instant.EPOCH, Instant.now()));
       System.out.flush();
     }
-    try (JsonParser p = json.createParser(message)) {
+    try (JsonParser p = json.createParser(record.value())) {
       p.nextToken();
       while (p.nextToken() == JsonToken.FIELD_NAME) {
         String name = p.currentName();
@@ -52,16 +57,13 @@ final class Events implements DeserializationSchema<Tuple3<String, Long, Long>> 
         }
       }
     }
-    return event;
+    event.f3 = record.partition();
+    event.f4 = record.offset();
+    out.collect(event);
   }
 
   @Override
-  public boolean isEndOfStream(Tuple3<String, Long, Long> event) {
-    return false;
-  }
-
-  @Override
-  public TypeInformation<Tuple3<String, Long, Long>> getProducedType() {
-    return Types.TUPLE(Types.STRING, Types.LONG, Types.LONG);
+  public TypeInformation<Tuple5<String, Long, Long, Integer, Long>> getProducedType() {
+    return Types.TUPLE(Types.STRING, Types.LONG, Types.LONG, Types.INT, Types.LONG);
   }
 }
