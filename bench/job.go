@@ -154,6 +154,10 @@ objects:
 
 func (s *spec) topology() (*processors.Topology, error) {
 	text := fmt.Sprintf(clicks, s.Group, s.CommitMs, s.Input, s.LatenessMs, s.WindowMs)
+	if s.Shape == shapePuts {
+		streams, _, _ := strings.Cut(text, "objects:")
+		text = strings.TrimSuffix(streams, "\n") + putsOf
+	}
 	plan, err := mapping.Parse("clicks.yaml", []byte(text), func(string) (string, bool) { return "", false })
 	if err != nil {
 		return nil, err
@@ -161,22 +165,32 @@ func (s *spec) topology() (*processors.Topology, error) {
 	return processors.NewTopology(plan, 1), nil
 }
 
-// runStrom is the job: the engine as a pipeline runs it, with nothing in the
-// ontology's place.
-func runStrom(ctx context.Context, s *spec, out io.Writer) error {
+// engineConfig is what all of our jobs run the engine with, and tells the
+// runtime of the memory that there is.
+func (s *spec) engineConfig() (kafka.Config, error) {
 	topology, err := s.topology()
 	if err != nil {
-		return err
+		return kafka.Config{}, err
 	}
 	memory := membudget.Default()
 	memory.Apply()
-	var w witness
-	err = kafka.New(kafka.Config{
+	return kafka.Config{
 		Topology: topology, Kafka: mapping.Kafka{Brokers: strings.Split(s.Brokers, ",")},
-		DataDir: s.StateDir, UntilEnd: true, OpenOntology: openNull, Memory: memory, CacheBytes: s.CacheBytes,
-		Observe: func(o kafka.Observation) { w.observe(o, out) },
-	}).Run(ctx)
+		DataDir: s.StateDir, Memory: memory, CacheBytes: s.CacheBytes,
+	}, nil
+}
+
+// runStrom is the job: the engine as a pipeline runs it, with nothing in the
+// ontology's place.
+func runStrom(ctx context.Context, s *spec, out io.Writer) error {
+	c, err := s.engineConfig()
 	if err != nil {
+		return err
+	}
+	var w witness
+	c.UntilEnd, c.OpenOntology = true, openNull
+	c.Observe = func(o kafka.Observation) { w.observe(o, out) }
+	if err := kafka.New(c).Run(ctx); err != nil {
 		return err
 	}
 	w.mu.Lock()

@@ -5,12 +5,10 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/forge-platform/strom/event"
-	"github.com/forge-platform/strom/internal/membudget"
 	"github.com/forge-platform/strom/kafka"
 	"github.com/forge-platform/strom/mapping"
 	"github.com/forge-platform/strom/processors"
@@ -46,19 +44,6 @@ objects:
       session: session
 `
 
-func (s *spec) liveTopology() (*processors.Topology, error) {
-	text := fmt.Sprintf(clicks, s.Group, s.CommitMs, s.Input, s.LatenessMs, s.WindowMs)
-	if s.Shape == shapePuts {
-		streams, _, _ := strings.Cut(text, "objects:")
-		text = strings.TrimSuffix(streams, "\n") + putsOf
-	}
-	plan, err := mapping.Parse("clicks.yaml", []byte(text), func(string) (string, bool) { return "", false })
-	if err != nil {
-		return nil, err
-	}
-	return processors.NewTopology(plan, 1), nil
-}
-
 // runLive is a pipeline that runs until ctx ends, into a real ontology where
 // there is the address of one. It says in lines how far it is:
 //
@@ -70,24 +55,20 @@ func (s *spec) liveTopology() (*processors.Topology, error) {
 //	                            COMPLETE is complete in all partitions, and RECORDED
 //	                            its recorded time
 func runLive(ctx context.Context, s *spec, out io.Writer) error {
-	topology, err := s.liveTopology()
+	c, err := s.engineConfig()
 	if err != nil {
 		return err
 	}
-	memory := membudget.Default()
-	memory.Apply()
 	w := liveWitness{out: out, counted: map[processors.TaskID]int64{}, applied: map[event.Partition]ontology.Progress{}}
-	return kafka.New(kafka.Config{
-		Topology: topology, Kafka: mapping.Kafka{Brokers: strings.Split(s.Brokers, ",")},
-		DataDir: s.StateDir, Memory: memory, CacheBytes: s.CacheBytes, Observe: w.observe,
-		OpenOntology: func(ctx context.Context, p ontology.Pipeline) (ontology.Store, error) {
-			w.begin(p.ResultsPartitions)
-			if address := os.Getenv(postgresVariable); address != "" {
-				return ontology.Open(ctx, mapping.Ontology{Postgres: mapping.NewSecret(address)}, p, ontology.Options{})
-			}
-			return openNull(ctx, p)
-		},
-	}).Run(ctx)
+	c.Observe = w.observe
+	c.OpenOntology = func(ctx context.Context, p ontology.Pipeline) (ontology.Store, error) {
+		w.begin(p.ResultsPartitions)
+		if address := os.Getenv(postgresVariable); address != "" {
+			return ontology.Open(ctx, mapping.Ontology{Postgres: mapping.NewSecret(address)}, p, ontology.Options{})
+		}
+		return openNull(ctx, p)
+	}
+	return kafka.New(c).Run(ctx)
 }
 
 // liveWitness says what a live pipeline does.

@@ -110,7 +110,7 @@ func (r *liveRun) life(ctx context.Context, in Input, right Panes, n int64) (com
 // changelogEntries counts what a recovery without local stores reads: every
 // write of a window that has not been compacted away.
 func (r *liveRun) changelogEntries(ctx context.Context) (int64, error) {
-	topology, err := r.spec.liveTopology()
+	topology, err := r.spec.topology()
 	if err != nil {
 		return 0, err
 	}

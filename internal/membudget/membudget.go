@@ -40,16 +40,14 @@ func (b Bytes) Queue(tasks int) int { return share(int64(b)/16, tasks, 32<<20) }
 
 // Table is what each of the stores of so many tasks may gather before it writes
 // a file. A store has two: one that fills, and one that is being written.
-func (b Bytes) Table(tasks int) uint64 {
-	return uint64(min(max(1<<20, int64(b)/64/int64(max(tasks, 1))), 64<<20))
-}
+func (b Bytes) Table(tasks int) uint64 { return uint64(share(int64(b)/64, tasks, 64<<20)) }
 
 // Epoch is what one epoch of each of so many tasks may gather. A task has two:
 // one that fills, and one that is being committed.
 func (b Bytes) Epoch(tasks int) int { return share(int64(b)/16, tasks, 64<<20) }
 
 // share is the part of one of n, within bounds: less than a mebibyte makes
-// epochs of a few records.
+// epochs of a few records, and many small files.
 func share(all int64, n int, most int64) int {
 	return int(max(1<<20, min(all/int64(max(n, 1)), most)))
 }
