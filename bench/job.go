@@ -140,7 +140,7 @@ streams:
     key: user
     partitioned_by: key
     event_time: {field: at, format: ms}
-    watermark: {out_of_orderness: 0s, idle_after: 1s}
+    watermark: {out_of_orderness: 0s, idle_after: %s}
     allowed_lateness: %dms
 objects:
   User:
@@ -153,7 +153,7 @@ objects:
 `
 
 func (s *spec) topology() (*processors.Topology, error) {
-	text := fmt.Sprintf(clicks, s.Group, s.CommitMs, s.Input, s.LatenessMs, s.WindowMs)
+	text := fmt.Sprintf(clicks, s.Group, s.CommitMs, s.Input, "1s", s.LatenessMs, s.WindowMs)
 	plan, err := mapping.Parse("clicks.yaml", []byte(text), func(string) (string, bool) { return "", false })
 	if err != nil {
 		return nil, err

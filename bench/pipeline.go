@@ -46,8 +46,13 @@ objects:
       session: session
 `
 
+// liveIdleAfter keeps a partition from being idle before what it has said of its
+// watermark is announced, however long an epoch takes: where all partitions are
+// idle the last windows stay open.
+const liveIdleAfter = "1h"
+
 func (s *spec) liveTopology() (*processors.Topology, error) {
-	text := fmt.Sprintf(clicks, s.Group, s.CommitMs, s.Input, s.LatenessMs, s.WindowMs)
+	text := fmt.Sprintf(clicks, s.Group, s.CommitMs, s.Input, liveIdleAfter, s.LatenessMs, s.WindowMs)
 	if s.Shape == shapePuts {
 		streams, _, _ := strings.Cut(text, "objects:")
 		text = strings.TrimSuffix(streams, "\n") + putsOf
