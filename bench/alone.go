@@ -27,10 +27,10 @@ type liveRun struct {
 
 // alone says that a workload has no peers: Strom runs it alone, and it gives
 // figures of its own.
-func (w Workload) alone() bool { return w == Sink || w == Latency || w == Recover }
+func (w Workload) alone() bool { return w == Recover || w.needsDatabase() }
 
 // needsDatabase says whether a workload writes to PostgreSQL.
-func (w Workload) needsDatabase() bool { return w == Sink || w == Latency }
+func (w Workload) needsDatabase() bool { return w == Sink || w == Latency || w == Stall }
 
 // runAlone runs a workload without peers.
 func (h *harness) runAlone(ctx context.Context) (run *Run, err error) {
@@ -81,6 +81,8 @@ func (h *harness) aloneOf() func(context.Context, *liveRun) error {
 		return h.latencyRun
 	case Recover:
 		return h.recoverRun
+	case Stall:
+		return h.stallRun
 	case Aggregate, Consume, Sink:
 	}
 	return h.sinkRun

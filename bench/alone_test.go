@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -101,6 +102,21 @@ func TestGoingOnIsMeasuredWithLocalStoresAndWithout(t *testing.T) {
 	}
 }
 
+func TestAStallOfTheDatabaseIsMeasuredAndCaughtUpWith(t *testing.T) {
+	if resident(os.Getpid()) == 0 {
+		t.Skip("no /proc to read a process's memory from")
+	}
+	r, run := aloneRun(t, Config{Workload: Stall, For: time.Second, Input: Input{Keys: 100, Partitions: 2, Window: 2 * time.Second}})
+	if got := figureNames(run); got != "before during input catch-up" {
+		t.Errorf("figures: %s", got)
+	}
+	in := r.Input
+	in.Events = run.Events
+	if want := Fold(&in).Hash(); run.Result != want {
+		t.Errorf("result %s of %d events, want %s", run.Result, run.Events, want)
+	}
+}
+
 // An event that was due while the producer was held up has waited since then.
 func TestLatencyCountsFromWhenAnEventWasDue(t *testing.T) {
 	began := time.Unix(1000, 0)
@@ -198,6 +214,9 @@ func BenchmarkLatency(b *testing.B) { benchmarkAlone(b, Config{Workload: Latency
 
 // BenchmarkRecover measures going on after a stop.
 func BenchmarkRecover(b *testing.B) { benchmarkAlone(b, Config{Workload: Recover}) }
+
+// BenchmarkStall measures what a database that answers nothing does.
+func BenchmarkStall(b *testing.B) { benchmarkAlone(b, Config{Workload: Stall}) }
 
 // benchmarkAlone reports the figures of a workload that Strom runs alone.
 func benchmarkAlone(b *testing.B, c Config) {

@@ -32,6 +32,8 @@ const (
 	Latency Workload = "latency"
 	// Recover stops a pipeline that holds state, and lets it go on.
 	Recover Workload = "recover"
+	// Stall has PostgreSQL answer nothing for a while under full input.
+	Stall Workload = "stall"
 )
 
 // Config says what to run. Self must be set, and Engines; the rest has defaults.
@@ -56,7 +58,8 @@ type Config struct {
 	// Rate is how many events a second Latency produces; 0: half of what the sink
 	// is found to take.
 	Rate int64
-	// For is how long Latency produces; 0: 40 s.
+	// For is how long Latency produces, 0: 40 s; and how long PostgreSQL stalls,
+	// 0: 1 min.
 	For time.Duration
 	// Commit is the interval of commits, and of our epochs; 0: 200 ms.
 	Commit time.Duration
@@ -90,6 +93,10 @@ func (c Config) WithDefaults() Config {
 		orElse(&c.Input.Events, 400_000)
 	case Recover:
 		orElse(&c.Input.Keys, recoverEntries)
+	case Stall:
+		// Few results of many events: what piles up has to be worked off.
+		orElse(&c.Input.Window, time.Minute)
+		orElse(&c.For, time.Minute)
 	case Aggregate, Consume, Latency:
 	}
 	c.Input = c.Input.WithDefaults()

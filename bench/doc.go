@@ -14,7 +14,7 @@
 //     for the report: starting and ending weigh too much in it.
 //  5. A workload without peers gives figures, each with its goal; the time of
 //     each is documented where it is made (sink.go, latency.go,
-//     recover.go).
+//     recover.go, stall.go).
 //
 // Jobs talk to the harness on their standard output, in lines: `started N` when
 // processing starts, and `ended N` when the last result is committed, N in

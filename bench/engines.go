@@ -32,7 +32,7 @@ func enginesOf(w Workload) []string {
 		return []string{EngineStrom, EngineGoka, EngineKafkaStreams, EngineFlink}
 	case Consume:
 		return []string{EngineFetch, EngineDecode}
-	case Sink, Latency, Recover:
+	case Sink, Latency, Recover, Stall:
 		return []string{EngineStrom}
 	}
 	return nil

@@ -2,7 +2,9 @@ package bench
 
 import (
 	"fmt"
+	"math"
 	"sort"
+	"strconv"
 	"time"
 )
 
@@ -49,7 +51,7 @@ func (f *Figure) goal() string {
 	if !f.met() {
 		met = "missed"
 	}
-	return fmt.Sprintf("goal %s %g %s: %s", sign, f.Goal, f.Unit, met)
+	return fmt.Sprintf("goal %s %s %s: %s", sign, strconv.FormatFloat(math.Round(f.Goal), 'f', -1, 64), f.Unit, met)
 }
 
 // number writes a value: large ones without decimals.

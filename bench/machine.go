@@ -26,11 +26,18 @@ func thisMachine() Machine {
 		m.Kernel = strings.TrimSpace(string(b))
 	}
 	m.CPU = fieldOf("/proc/cpuinfo", "model name")
-	if kb, _, ok := strings.Cut(fieldOf("/proc/meminfo", "MemTotal"), " "); ok {
-		n, _ := strconv.ParseInt(kb, 10, 64) // 0 where the file is not as we know it
-		m.Memory = n << 10
-	}
+	m.Memory = bytesOf("/proc/meminfo", "MemTotal")
 	return m
+}
+
+// resident is the memory of a process now, in bytes; 0 where it cannot be found out.
+func resident(pid int) int64 { return bytesOf(fmt.Sprintf("/proc/%d/status", pid), "VmRSS") }
+
+// bytesOf gives the value of a line `name: value kB` of a file, in bytes.
+func bytesOf(path, name string) int64 {
+	kb, _, _ := strings.Cut(fieldOf(path, name), " ")
+	n, _ := strconv.ParseInt(kb, 10, 64) // 0 where the file is not as we know it
+	return n << 10
 }
 
 // fieldOf gives the value of the first line `name: value` of a file.

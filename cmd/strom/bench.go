@@ -21,7 +21,7 @@ func (a *app) benchCommand() *cobra.Command {
 jobs are processes of their own. Every result is compared with a fold of the
 input; docs/performance.md says what is measured and how.`,
 	}
-	c.AddCommand(a.benchAggregateCommand(), a.benchConsumeCommand(), a.benchSinkCommand(), a.benchLatencyCommand(), a.benchRecoverCommand(), a.benchReportCommand(), a.benchPartCommand())
+	c.AddCommand(a.benchAggregateCommand(), a.benchConsumeCommand(), a.benchSinkCommand(), a.benchLatencyCommand(), a.benchRecoverCommand(), a.benchStallCommand(), a.benchReportCommand(), a.benchPartCommand())
 	return c
 }
 
@@ -125,6 +125,21 @@ func (a *app) benchRecoverCommand() *cobra.Command {
 	a.addCommonBenchFlags(c, &f)
 	c.Flags().Int64Var(&f.config.Input.Keys, "keys", 1_000_000, "how many entries its state has")
 	addCommitBenchFlag(c, &f)
+	return c
+}
+
+func (a *app) benchStallCommand() *cobra.Command {
+	f := benchFlags{config: bench.Config{Workload: bench.Stall}}
+	c := &cobra.Command{
+		Use: "stall", Short: "Have PostgreSQL answer nothing for a while under full input: memory, and catching up",
+		Args: arguments(0, 0),
+		RunE: func(c *cobra.Command, _ []string) error { return a.bench(c, &f) },
+	}
+	a.addCommonBenchFlags(c, &f)
+	a.addDatabaseBenchFlags(c, &f)
+	flags := c.Flags()
+	flags.Int64Var(&f.config.Input.Keys, "keys", 10_000, "how many keys the events have")
+	flags.DurationVar(&f.config.For, "for", 0, "how long PostgreSQL answers nothing (default 1m)")
 	return c
 }
 
