@@ -375,24 +375,32 @@ func (c *Coordinator) Blocked() (t TaskID, why string, blocked bool) {
 	return t, why, blocked
 }
 
+// watermarks gives one watermark per stream: the least of its partitions that
+// are not idle. An idle partition holds nobody back, so where all are idle it is
+// the greatest, whichever was idle first and though all became so in one epoch:
+// what a partition said together with its wish to be idle counts.
 func (c *Coordinator) watermarks() map[string]event.Watermark {
 	out := make(map[string]event.Watermark, len(c.streams))
 	for _, s := range c.streams {
-		least, some := event.WatermarkEnd, false
+		least, awake, greatest := event.WatermarkEnd, false, event.WatermarkUnknown
 		for t, stream := range c.sources {
-			if a := c.acks[t]; stream == s && !a.Idle {
-				least, some = min(least, a.Watermark), true
+			switch a := c.acks[t]; {
+			case stream != s:
+			case a.Idle:
+				greatest = max(greatest, a.Watermark)
+			default:
+				least, awake = min(least, a.Watermark), true
 			}
+		}
+		if !awake {
+			least = greatest
 		}
 		was, known := c.last.Watermarks[s.Name]
 		if !known {
 			was = event.WatermarkUnknown
 		}
-		if some && least > was {
-			was = least
-		}
-		if was != event.WatermarkUnknown {
-			out[s.Name] = was
+		if now := max(was, least); now != event.WatermarkUnknown {
+			out[s.Name] = now
 		}
 	}
 	return out
