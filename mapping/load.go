@@ -51,9 +51,10 @@ func Parse(name string, data []byte, env func(string) (string, bool)) (*Plan, er
 	if env == nil {
 		env = func(string) (string, bool) { return "", false }
 	}
-	r := &reader{file: name, env: env}
+	r := &reader{file: name, env: env, places: map[string]place{}}
 	l := &loader{r: r, plan: &Plan{file: name}, streams: map[string]*streamEntry{}}
-	if root := r.document(data); root != nil {
+	root := r.document(data)
+	if root != nil {
 		l.load(root)
 	}
 	if len(r.faults) > 0 {
@@ -67,6 +68,7 @@ func Parse(name string, data []byte, env func(string) (string, bool)) (*Plan, er
 	if len(r.faults) > 0 {
 		return nil, &Error{Faults: r.faults}
 	}
+	l.plan.text, l.plan.places = textOf(root), r.places
 	return l.plan, nil
 }
 

@@ -27,6 +27,9 @@ type Plan struct {
 
 	file    string
 	missing []Fault // of the connections, see CheckConnections
+	text    []byte  // see Text
+	// places says where each key stands in the file, by its path.
+	places map[string]place
 }
 
 // Kafka holds the connection settings of the brokers. Secrets have been read
@@ -118,7 +121,9 @@ type Stream struct {
 	Decode formats.Decoder
 	// Each is the field that holds an array of which every element is an
 	// event, or nil. Expressions see the element's fields.
-	Each bool
+	Each     bool
+	eachPath string // of Each, as the mapping writes it
+	format   string // by which Decode reads
 
 	Key              *Expr
 	PartitionedByKey bool

@@ -46,6 +46,7 @@ func (l *loader) stream(e *streamEntry, s *section) {
 			s.fault("topic", "letters, digits and . _ -, at most 249", "%s is not the name of a topic", quoteShort(st.Topic))
 		}
 	}
+	st.format = "json" // the only one
 	s.format()
 	s.each(e)
 	if s.require("key", "name what belongs together, as in key: order_id") {
@@ -98,7 +99,7 @@ func (s *section) each(e *streamEntry) {
 		s.fault("each", "write the path of an array, as in items or order.items", "%s is not a path", quoteShort(text))
 		return
 	}
-	e.paths.each, e.stream.Each = &path, true
+	e.paths.each, e.stream.Each, e.stream.eachPath = &path, true, path.String()
 }
 
 // eventTime reads event_time: a field, or {field, format, max_ahead}.

@@ -27,6 +27,8 @@ type reader struct {
 	env    func(string) (string, bool)
 	// missing are the faults that matter only to who connects.
 	missing []Fault
+	// places says where each key stands, by its path.
+	places map[string]place
 	// repeated counts the faults of keys that are given twice.
 	repeated int
 }
@@ -187,6 +189,7 @@ func (r *reader) check(n *yaml.Node, key string, level int) {
 			r.repeated++
 		} else {
 			seen[k.Value] = k.Line
+			r.places[name] = place{k.Line, k.Column}
 		}
 		r.check(v, name, level+1)
 	}
