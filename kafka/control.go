@@ -17,7 +17,13 @@ import (
 // The control topic holds JSON, one object a record, so that whoever is paged
 // can read it with any Kafka tool. It is the epoch log as well.
 
-const controlVersion = 1
+// The versions of control records. A record carries the least that its reader
+// must know: a build that knows the first only must not pass a barrier that
+// brings another mapping.
+const (
+	controlVersion       = 1
+	controlVersionChange = 2
+)
 
 // The kinds of control records.
 const (
@@ -26,6 +32,10 @@ const (
 	// kindNext tells, outside transactions, which record a source task reads
 	// next. Nothing but the time of the next announcement depends on it.
 	kindNext = "next"
+	// kindMapping is a mapping itself. It stands before the barrier that brings
+	// it, in the same transaction. kindChange proposes one, outside transactions.
+	kindMapping = "mapping"
+	kindChange  = "change"
 )
 
 // controlRecord is one record of the control topic.
@@ -43,6 +53,16 @@ type controlRecord struct {
 	Hold        bool                       `json:"hold,omitempty"`
 	End         bool                       `json:"end,omitempty"`
 	Coordinator string                     `json:"coordinator,omitempty"`
+
+	// MappingAt is the offset of the kindMapping of the mapping in force; in a
+	// kindMapping that of the one before, in a kindChange that of the one to be
+	// replaced.
+	MappingAt *event.Offset `json:"mapping_at,omitempty"`
+	// Text is the mapping, Replaced the versions that were in force before it,
+	// and Begins says of stages that came with a change where they begin.
+	Text     string               `json:"text,omitempty"`
+	Replaced []string             `json:"replaced,omitempty"`
+	Begins   map[string]beginning `json:"begins,omitempty"`
 
 	// ack and next
 	Stage  string    `json:"stage,omitempty"`
@@ -75,7 +95,7 @@ type ackJSON struct {
 }
 
 func encodeControl(r controlRecord) ([]byte, error) {
-	r.V = controlVersion
+	r.V = max(r.V, controlVersion)
 	b, err := json.Marshal(r)
 	if err != nil {
 		return nil, fmt.Errorf("encode control record: %w", err)
@@ -88,16 +108,22 @@ func decodeControl(b []byte) (controlRecord, error) {
 	if err := json.Unmarshal(b, &r); err != nil {
 		return r, fmt.Errorf("%w: control record: %w", event.ErrCorrupt, err)
 	}
-	if r.V != controlVersion {
-		return r, fmt.Errorf("%w: control record version %d, this build knows %d", event.ErrVersion, r.V, controlVersion)
+	if r.V < controlVersion || r.V > controlVersionChange {
+		return r, fmt.Errorf("%w: control record version %d, this build knows %d to %d", event.ErrVersion, r.V, controlVersion, controlVersionChange)
 	}
 	return r, nil
 }
 
-func encodeAnnouncement(a processors.Announcement, who string) ([]byte, error) {
+// changes reports whether a barrier brings another mapping.
+func (r *controlRecord) changes() bool { return r.V >= controlVersionChange }
+
+func encodeAnnouncement(a processors.Announcement, who string, at *event.Offset, changes bool) ([]byte, error) {
 	r := controlRecord{
 		Kind: kindBarrier, Epoch: a.Epoch, Recorded: a.Recorded, Watermarks: a.Watermarks,
-		Granted: a.Granted, Mapping: a.Mapping, Hold: a.Hold, End: a.End, Coordinator: who,
+		Granted: a.Granted, Mapping: a.Mapping, Hold: a.Hold, End: a.End, Coordinator: who, MappingAt: at,
+	}
+	if changes {
+		r.V = controlVersionChange
 	}
 	for _, t := range a.Idle {
 		r.Idle = append(r.Idle, taskJSON(t))

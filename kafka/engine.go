@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -41,6 +40,9 @@ type Config struct {
 	// UntilEnd ends the run when everything that the input topics held at the
 	// start has been read, and every window has closed.
 	UntilEnd bool
+	// Reinstate lets the mapping take effect though it has been in force before
+	// and was replaced. Without it such a file is taken for one that was forgotten.
+	Reinstate bool
 	// OpenOntology opens the ontology once the number of results partitions is known.
 	OpenOntology func(ctx context.Context, p ontology.Pipeline) (ontology.Store, error)
 	// SessionTimeout of the consumer groups; 0: 10 s.
@@ -129,6 +131,10 @@ type Engine struct {
 	asks   *readBacks
 	// stopping: the replica stops as planned, and gives its tasks up for good.
 	stopping atomic.Bool
+	// course is the mapping that the engine runs under, as the log has it;
+	// switching is the barrier that ends it.
+	course    course
+	switching switching
 
 	monitor *monitor
 }
@@ -154,7 +160,7 @@ func New(c Config) *Engine {
 		c.SinkRows = sinkRows
 	}
 	if c.Replica == "" {
-		c.Replica = fmt.Sprintf("r%08x", rand.Uint32())
+		c.Replica = randomReplica()
 	}
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
@@ -165,7 +171,7 @@ func New(c Config) *Engine {
 	if c.At == nil {
 		c.At = func(string) {}
 	}
-	e := &Engine{config: c, topology: c.Topology, log: c.Log, hub: newHub()}
+	e := &Engine{config: c, topology: c.Topology, log: c.Log, hub: newHub(), course: course{topology: c.Topology}}
 	e.monitor = newMonitor(e)
 	return e
 }
@@ -244,6 +250,7 @@ func (e *Engine) start(ctx context.Context, stop context.CancelCauseFunc, log *c
 		"coordinator": e.runCoordinator,
 		"sink":        e.runSink,
 		"read-back":   e.asks.run,
+		"mapping":     e.changeMapping,
 	}
 	for _, m := range members {
 		parts["stage "+m.stage.Name] = m.run
@@ -259,6 +266,8 @@ func (e *Engine) start(ctx context.Context, stop context.CancelCauseFunc, log *c
 			case errors.Is(err, errEnded):
 				e.stopping.Store(true)
 				stop(errEnded)
+			case errors.Is(err, errSwitch):
+				stop(errSwitch)
 			case ctx.Err() != nil && (err == nil || errors.Is(err, context.Canceled) || errors.Is(err, kgo.ErrClientClosed)):
 			case err == nil:
 				errs <- fmt.Errorf("%s ended by itself", name)
@@ -307,6 +316,9 @@ func (e *Engine) finishEpoch(ctx context.Context) {
 	if e.topology.Plan.Epoch.Clock == mapping.ClockLog {
 		return // the next barrier may be a long way off; what is open is read again
 	}
+	if e.switching.begun() {
+		return // this engine commits no barrier behind that
+	}
 	want := e.hub.newest().Epoch + 1
 	e.hub.hurry()
 	if err := e.hub.awaitCommitted(limited, want); err != nil {
@@ -323,7 +335,7 @@ func (e *Engine) awaitEnd(ctx context.Context) error {
 	defer tick.Stop()
 	for {
 		a := e.hub.newest()
-		done := a.End
+		done := a.End && e.course.propose == nil && !e.switching.begun()
 		if done {
 			read, err := e.inputRead(ctx)
 			if err != nil {
@@ -372,22 +384,21 @@ func (e *Engine) inputRead(ctx context.Context) (bool, error) {
 	return true, nil
 }
 
-// checkMapping opens the control log and makes sure that the pipeline has not
-// run under another mapping: state and sink know only one.
+// checkMapping opens the control log and makes sure that the engine runs under
+// the mapping that is in force.
 func (e *Engine) checkMapping(ctx context.Context) (*controlLog, error) {
 	log, err := e.openControlLog(ctx, false)
 	if err != nil {
 		return nil, err
 	}
-	for i := range log.pending {
-		r := &log.pending[i]
-		if r.Kind == kindBarrier {
-			e.begun = r.Epoch
-		}
-		if r.Kind == kindBarrier && r.Mapping != e.topology.Plan.Version {
-			err = &MappingError{Pipeline: e.topology.Plan.Pipeline, Have: r.Mapping, Want: e.topology.Plan.Version, Epoch: r.Epoch}
-		}
+	if newest := newestBarrier(log.pending); newest != nil {
+		e.begun = newest.Epoch
 	}
+	now, err := e.chooseCourse(ctx, log.pending)
+	if err == nil && !e.course.leadsTo(&now) {
+		err = errSwitch // found before, and out of date already
+	}
+	now.topology, e.course = e.topology, now
 	if err != nil {
 		log.close()
 		return nil, err
@@ -409,6 +420,9 @@ func (e *Engine) followControl(ctx context.Context, log *controlLog) error {
 			r := &recs[i]
 			switch r.Kind {
 			case kindBarrier:
+				if err := e.heard(r); err != nil {
+					return err
+				}
 				a := r.announcement()
 				e.monitor.announced(&a, r)
 				e.config.Observe(Observation{Announced: &a})
@@ -506,6 +520,23 @@ func (h *hub) awaitCommitted(ctx context.Context, n event.Epoch) error {
 		changed := h.changed
 		h.mu.Unlock()
 		if done {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-changed:
+		}
+	}
+}
+
+// awaitHeard waits until barrier n, or a later one, has been heard of.
+func (h *hub) awaitHeard(ctx context.Context, n event.Epoch) error {
+	for {
+		h.mu.Lock()
+		last, changed := h.last.Epoch, h.changed
+		h.mu.Unlock()
+		if last >= n {
 			return nil
 		}
 		select {

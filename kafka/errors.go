@@ -10,6 +10,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/forge-platform/strom/event"
+	"github.com/forge-platform/strom/mapping"
 	"github.com/forge-platform/strom/processors"
 	"github.com/forge-platform/strom/state"
 )
@@ -159,16 +160,30 @@ func (e *ReplacedError) Error() string {
 // Unwrap gives the cause.
 func (e *ReplacedError) Unwrap() error { return e.Err }
 
-// MappingError says that a pipeline runs under another mapping than before.
+// MappingError says that a mapping cannot take the place of the one that a
+// pipeline has run under.
 type MappingError struct {
 	Pipeline   string
 	Have, Want string
 	Epoch      event.Epoch
+	// Changes are all that differs, and at least one of them is not in place; nil
+	// where the mapping that the pipeline runs under is not recorded.
+	Changes []mapping.Change
 }
 
 // Error says what to do as well.
 func (e *MappingError) Error() string {
-	return fmt.Sprintf("pipeline %q has run under mapping version %s up to epoch %s, and this file is version %s; "+
-		"a changed mapping cannot take effect in place yet: give the file another pipeline name, or undo the change",
+	text := fmt.Sprintf("pipeline %q has run under mapping version %s up to epoch %s, and this file is version %s; ",
 		e.Pipeline, e.Have, e.Epoch, e.Want)
+	if e.Changes == nil {
+		return text + "what differs is not known, for an earlier build ran it: run it once more with the old file, which records that, " +
+			"then the new one may take effect; or give the file another pipeline name, or undo the change"
+	}
+	var lines []string
+	for _, c := range e.Changes {
+		if c.Rule.Class != mapping.InPlace {
+			lines = append(lines, "\n  "+c.String())
+		}
+	}
+	return text + "these changes cannot take effect in place:" + strings.Join(lines, "")
 }

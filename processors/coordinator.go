@@ -120,6 +120,9 @@ func (c *Coordinator) Tasks() []TaskID { return c.tasks }
 // Last is the newest announcement that the coordinator knows of.
 func (c *Coordinator) Last() Announcement { return c.last }
 
+// TakeMapping makes the next announcement carry another mapping.
+func (c *Coordinator) TakeMapping(version string) { c.mapping = version }
+
 // Restore takes up an announcement that the log already holds.
 func (c *Coordinator) Restore(a Announcement) {
 	if a.Epoch > c.last.Epoch {
@@ -199,7 +202,8 @@ func (c *Coordinator) Interval() time.Duration {
 // caller has waited Interval since the last one.
 func (c *Coordinator) Next(now event.RecordedTime) (Announcement, bool) {
 	end := len(c.Missing()) == 0 && c.atEnd()
-	if len(c.Missing()) > 0 || (end && c.last.End) {
+	// A change of the mapping takes effect where nothing is left to read, too.
+	if len(c.Missing()) > 0 || (end && c.last.End && c.mapping == c.last.Mapping) {
 		return Announcement{}, false
 	}
 	a := Announcement{
