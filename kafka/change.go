@@ -54,14 +54,14 @@ func Run(ctx context.Context, c Config, watch func(*Engine)) error {
 			watch(e)
 		}
 		err = e.Run(ctx)
-		if !errors.Is(err, errSwitch) {
+		switch {
+		case !errors.Is(err, errSwitch):
 			return err
+		case ctx.Err() != nil:
+			return nil // stopped
 		}
 		done = event.Epoch(e.switching.done.Load())
 		e.log.Info("the mapping changes: this replica goes on under the new one")
-		if ctx.Err() != nil {
-			return nil // stopped, with its epoch committed
-		}
 	}
 }
 

@@ -296,8 +296,7 @@ func TestAChangeThatIsNotInPlaceIsRefusedAndLeavesThePipelineAsItIs(t *testing.T
 	before := registered(t, r.config(t, old))
 	c := r.config(t, strings.NewReplacer("tumbling: 1h", "tumbling: 2h", "objects:\n", "objects:\n  More: {aggregates: {all: {from: orders, id: total, window: none, values: {n: count()}}}}\n").Replace(old))
 	err := runThrough(t, c)
-	var refused *kafka.MappingError
-	if !errors.As(err, &refused) {
+	if _, refused := errors.AsType[*kafka.MappingError](err); !refused {
 		t.Fatalf("got %v", err)
 	}
 	for _, want := range []string{

@@ -157,7 +157,7 @@ func compareAttrs[T any](c *comparison, attrs []attr[T], path string, before, af
 		if a.act != nil {
 			act = a.act(b, n)
 		}
-		if a.secret {
+		if a.secret || strings.Contains(act, " from ") { // then the act tells them
 			b, n = "", ""
 		}
 		key := path

@@ -1,7 +1,6 @@
 package mapping
 
 import (
-	"fmt"
 	"strings"
 	"time"
 
@@ -62,7 +61,7 @@ func ontologyAttrs() []attr[*Ontology] {
 
 func epochAttrs() []attr[*EpochSettings] {
 	return []attr[*EpochSettings]{
-		{field: "Interval", key: "interval", show: func(e *EpochSettings) string { return e.Interval.String() }},
+		{field: "Interval", key: "interval", show: func(e *EpochSettings) string { return DurationText(e.Interval) }},
 		{
 			field: "Clock", key: "clock", show: func(e *EpochSettings) string { return e.Clock.String() },
 			act: func(before, after string) string { return "changed from " + before + " to " + after },
@@ -71,7 +70,7 @@ func epochAttrs() []attr[*EpochSettings] {
 			if e.Clock != ClockLog {
 				return "" // it has no meaning; that the clock changes is listed
 			}
-			return e.Step.String()
+			return DurationText(e.Step)
 		}, act: func(before, after string) string {
 			if before == "" || after == "" {
 				return "changed with the clock"
@@ -82,7 +81,7 @@ func epochAttrs() []attr[*EpochSettings] {
 }
 
 func streamAttrs() []attr[*Stream] {
-	text := func(micros int64) string { return (time.Duration(micros) * time.Microsecond).String() }
+	text := microsText
 	return []attr[*Stream]{
 		derived[*Stream]("Name"), // what tells streams apart
 		{field: "Topic", key: "topic", show: func(s *Stream) string { return s.Topic }},
@@ -104,12 +103,7 @@ func streamAttrs() []attr[*Stream] {
 		{field: "MaxAhead", key: "event_time.max_ahead", show: func(s *Stream) string { return text(s.MaxAhead) }},
 		{field: "OutOfOrderness", key: "watermark.out_of_orderness", show: func(s *Stream) string { return text(s.OutOfOrderness) }},
 		{field: "IdleAfter", key: "watermark.idle_after", show: func(s *Stream) string { return text(s.IdleAfter) }},
-		{field: "AllowedLateness", key: "allowed_lateness", show: func(s *Stream) string { return fmt.Sprint(s.AllowedLateness) }, act: func(before, after string) string {
-			if len(before) < len(after) || len(before) == len(after) && before < after {
-				return "grown"
-			}
-			return "shrunk"
-		}},
+		{field: "AllowedLateness", key: "allowed_lateness", show: func(s *Stream) string { return text(s.AllowedLateness) }, act: grownShrunk},
 		{field: "Halt", key: "on_error", show: func(s *Stream) string {
 			if s.Halt {
 				return "halt"
@@ -119,10 +113,25 @@ func streamAttrs() []attr[*Stream] {
 	}
 }
 
+func microsText(micros int64) string { return DurationText(time.Duration(micros) * time.Microsecond) }
+
+// grownShrunk names a change of a duration.
+func grownShrunk(before, after string) string {
+	b, errBefore := time.ParseDuration(before)
+	a, errAfter := time.ParseDuration(after)
+	switch {
+	case errBefore != nil || errAfter != nil:
+		return actChanged
+	case a > b:
+		return "grown"
+	}
+	return "shrunk"
+}
+
 func identityAttrs() []attr[*Identity] {
 	return []attr[*Identity]{
 		{field: "EventID", key: "event_id", show: func(i *Identity) string { return canonical(i.EventID) }},
-		{field: "Horizon", key: "horizon", show: func(i *Identity) string { return (time.Duration(i.Horizon) * time.Microsecond).String() }},
+		{field: "Horizon", key: "horizon", show: func(i *Identity) string { return microsText(i.Horizon) }},
 	}
 }
 

@@ -63,3 +63,15 @@ func (s *section) durationFrom(name string, byDefault, least time.Duration) time
 	}
 	return d
 }
+
+// DurationText writes a duration as a mapping does: 1h, not 1h0m0s.
+func DurationText(d time.Duration) string {
+	text := d.String()
+	if rest, ok := strings.CutSuffix(text, "m0s"); ok {
+		text = rest + "m"
+	}
+	if rest, ok := strings.CutSuffix(text, "h0m"); ok {
+		text = rest + "h"
+	}
+	return text
+}

@@ -1,10 +1,10 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -15,18 +15,33 @@ import (
 )
 
 func (a *app) checkCommand() *cobra.Command {
-	return &cobra.Command{
+	var against string
+	var conns connections
+	c := &cobra.Command{
 		Use: "check MAPPING", Short: "Check a mapping file and show what it makes",
 		Long: `Check reads a mapping file and reports every fault at once, each with its line
 and column, what is wrong and what to do. A file without faults is explained:
 which streams it reads, which stages and topics it makes, which objects and
-aggregates come of it. Nothing is connected to.`,
+aggregates come of it. Nothing is connected to.
+
+With --against it lists instead what the file changes, from another file or from
+what the pipeline runs under (--against running, which asks Kafka), and whether
+each change takes effect in place, only by a replay, or not at all. The exit code
+is 0 where run would take the file, and 12 where it would refuse it.`,
 		Args: arguments(1, 1),
-		RunE: func(_ *cobra.Command, args []string) error { return a.check(args[0]) },
+		RunE: func(c *cobra.Command, args []string) error {
+			if against == "" && c.Flags().Changed("against") {
+				return usagef("--against needs a mapping file, or running")
+			}
+			return a.check(c.Context(), args[0], against, conns)
+		},
 	}
+	c.Flags().StringVar(&against, "against", "", "compare with another mapping `FILE`, or with what runs (running)")
+	addBrokersFlag(c, &conns.brokers)
+	return c
 }
 
-func (a *app) check(path string) error {
+func (a *app) check(ctx context.Context, path, against string, c connections) error {
 	plan, err := a.loadMapping(path)
 	var faults *mapping.Error
 	if errors.As(err, &faults) && a.json() {
@@ -42,6 +57,9 @@ func (a *app) check(path string) error {
 			return reported(exitMapping)
 		}
 		return err
+	}
+	if against != "" {
+		return a.compare(ctx, path, plan, against, c)
 	}
 	e := explain(plan)
 	if a.json() {
@@ -118,11 +136,11 @@ type aggregateJSON struct {
 func explain(p *mapping.Plan) explanation {
 	t := processors.NewTopology(p, pipeline.Generation)
 	e := explanation{
-		OK: true, Pipeline: p.Pipeline, Version: p.Version, Clock: p.Epoch.Clock.String(), Epoch: short(p.Epoch.Interval),
+		OK: true, Pipeline: p.Pipeline, Version: p.Version, Clock: p.Epoch.Clock.String(), Epoch: mapping.DurationText(p.Epoch.Interval),
 		Aggs: []aggregateJSON{}, Missing: faultsJSON(p.CheckConnections()).Faults,
 	}
 	if p.Epoch.Clock == mapping.ClockLog {
-		e.Epoch = short(p.Epoch.Step)
+		e.Epoch = mapping.DurationText(p.Epoch.Step)
 	}
 	if e.Missing == nil {
 		e.Missing = []faultJSON{}
@@ -155,18 +173,6 @@ func explain(p *mapping.Plan) explanation {
 		e.Aggs = append(e.Aggs, j)
 	}
 	return e
-}
-
-// short writes a duration as the mapping does: 1h, not 1h0m0s.
-func short(d time.Duration) string {
-	text := d.String()
-	if rest, ok := strings.CutSuffix(text, "m0s"); ok {
-		text = rest + "m"
-	}
-	if rest, ok := strings.CutSuffix(text, "h0m"); ok {
-		text = rest + "h"
-	}
-	return text
 }
 
 func kindText(d *mapping.PropertyDef) string {

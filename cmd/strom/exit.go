@@ -39,6 +39,7 @@ const (
 	exitQuestion    exitCode = 8
 	exitPipeline    exitCode = 9
 	exitInput       exitCode = 10
+	exitChange      exitCode = 12
 	exitInterrupted exitCode = 130
 )
 
@@ -62,6 +63,7 @@ func exitCodes() []exitMeaning {
 		{exitQuestion, "the ontology cannot answer: above the horizon, below the floor, unknown type or object"},
 		{exitPipeline, "the pipeline must not go on: a changed mapping, a property of another pipeline, lost state, a halted partition"},
 		{exitInput, "an input file cannot be read, or lacks what its records need"},
+		{exitChange, "check --against: the mapping has a change that is not in place, and run would refuse it"},
 		{exitInterrupted, "interrupted before the work was done, or nobody reads the output any more"},
 	}
 }

@@ -22,11 +22,15 @@ type statusJSON struct {
 	Age         *float64 `json:"age_seconds"`
 	AnnouncedBy *string  `json:"announced_by"`
 	// Coordinator announces the next one.
-	Coordinator ownerJSON         `json:"coordinator"`
-	Ended       bool              `json:"ended"`   // the last epoch ended the input
-	Holding     bool              `json:"holding"` // sources wait: too many late events are parked
-	Mapping     string            `json:"mapping_version"`
-	Watermarks  map[string]string `json:"watermarks"`
+	Coordinator ownerJSON `json:"coordinator"`
+	Ended       bool      `json:"ended"`   // the last epoch ended the input
+	Holding     bool      `json:"holding"` // sources wait: too many late events are parked
+	Mapping     string    `json:"mapping_version"`
+	// MappingSinceEpoch is the barrier behind which the mapping is in force, and
+	// MappingSince its recorded time; absent where it is from the beginning.
+	MappingSinceEpoch event.Epoch       `json:"mapping_since_epoch,omitempty"`
+	MappingSince      string            `json:"mapping_since,omitempty"`
+	Watermarks        map[string]string `json:"watermarks"`
 	// WatermarksHeldBy are the partitions whose watermark is the least of their stream.
 	WatermarksHeldBy []watermarkHolder `json:"watermarks_held_by"`
 	Totals           totalsJSON        `json:"totals"`
@@ -139,6 +143,9 @@ func newStatusJSON(name string, st *kafka.Status, info *ontology.PipelineInfo) *
 	if st.Newest.Epoch > 0 {
 		out.Recorded, out.AnnouncedAt = new(st.Newest.Recorded.String()), instantText(st.AnnouncedAt)
 		out.Age, out.AnnouncedBy = secondsSince(st.AnnouncedAt, st.Taken), new(st.Announcer)
+	}
+	if st.Mapping.Epoch > 0 {
+		out.MappingSinceEpoch, out.MappingSince = st.Mapping.Epoch, st.Mapping.Recorded.String()
 	}
 	for stream, w := range st.Newest.Watermarks {
 		out.Watermarks[stream] = w.String()

@@ -21,6 +21,9 @@ type statusTable struct {
 
 func (s *statusTable) print() error {
 	s.line("pipeline %s: %s", s.style.Bold(s.Pipeline), s.epochText())
+	if s.MappingSince != "" {
+		s.line("mapping version %s, in force since epoch %s, recorded time %s", s.Mapping, s.MappingSinceEpoch, s.MappingSince)
+	}
 	for _, stream := range slices.Sorted(maps.Keys(s.Watermarks)) {
 		s.line("watermark of %s: %s", stream, s.Watermarks[stream])
 	}
