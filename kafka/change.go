@@ -17,6 +17,7 @@ import (
 	"github.com/forge-platform/strom/event"
 	"github.com/forge-platform/strom/mapping"
 	"github.com/forge-platform/strom/processors"
+	"github.com/forge-platform/strom/state"
 )
 
 // How a mapping changes while a pipeline runs (docs/decisions/0022):
@@ -43,7 +44,7 @@ func Run(ctx context.Context, c Config, watch func(*Engine)) error {
 		c.Replica = randomReplica()
 	}
 	var done event.Epoch
-	for {
+	for ctx.Err() == nil {
 		course, err := findCourse(ctx, c, done)
 		if err != nil {
 			return err
@@ -54,15 +55,13 @@ func Run(ctx context.Context, c Config, watch func(*Engine)) error {
 			watch(e)
 		}
 		err = e.Run(ctx)
-		switch {
-		case !errors.Is(err, errSwitch):
+		if !errors.Is(err, errSwitch) {
 			return err
-		case ctx.Err() != nil:
-			return nil // stopped
 		}
 		done = event.Epoch(e.switching.done.Load())
 		e.log.Info("the mapping changes: this replica goes on under the new one")
 	}
+	return nil // stopped
 }
 
 func randomReplica() string { return fmt.Sprintf("r%08x", rand.Uint32()) }
@@ -126,9 +125,13 @@ func findCourse(ctx context.Context, c Config, done event.Epoch) (course, error)
 func (e *Engine) chooseCourse(ctx context.Context, recs []controlRecord) (course, error) {
 	own := e.config.Topology.Plan
 	newest := newestBarrier(recs)
-	switch {
-	case newest == nil:
+	if newest == nil {
 		return course{topology: e.config.Topology}, nil
+	}
+	if err := state.CheckFormat(newest.Format); err != nil {
+		return course{}, err
+	}
+	switch {
 	case newest.MappingAt == nil && newest.Mapping == own.Version:
 		return course{topology: e.config.Topology}, nil
 	case newest.MappingAt == nil:
@@ -282,6 +285,9 @@ func (s *switching) begun() bool { return s.epoch.Load() > 0 }
 // heard takes a barrier before it goes to the tasks. Its error ends the engine,
 // which has no part in what follows.
 func (e *Engine) heard(r *controlRecord) error {
+	if err := state.CheckFormat(r.Format); err != nil {
+		return err
+	}
 	switch {
 	case r.Mapping == e.topology.Plan.Version:
 		return nil

@@ -12,6 +12,7 @@ import (
 
 	"github.com/forge-platform/strom/event"
 	"github.com/forge-platform/strom/processors"
+	"github.com/forge-platform/strom/state"
 )
 
 // The control topic holds JSON, one object a record, so that whoever is paged
@@ -63,6 +64,10 @@ type controlRecord struct {
 	Text     string               `json:"text,omitempty"`
 	Replaced []string             `json:"replaced,omitempty"`
 	Begins   map[string]beginning `json:"begins,omitempty"`
+
+	// Format is the record format that a barrier announces, or the newest that an
+	// acknowledging member reads; absent for the oldest.
+	Format state.Format `json:"format,omitempty"`
 
 	// ack and next
 	Stage  string    `json:"stage,omitempty"`
@@ -125,16 +130,26 @@ func encodeAnnouncement(a processors.Announcement, who string, at *event.Offset,
 	if changes {
 		r.V = controlVersionChange
 	}
+	r.Format = told(a.Format)
 	for _, t := range a.Idle {
 		r.Idle = append(r.Idle, taskJSON(t))
 	}
 	return encodeControl(r)
 }
 
+// told is how a format is written: the oldest is what absence means, so that
+// records are no other than those of builds that do not announce any.
+func told(f state.Format) state.Format {
+	if f <= state.FormatOldest {
+		return 0
+	}
+	return f
+}
+
 func (r *controlRecord) announcement() processors.Announcement {
 	a := processors.Announcement{
 		Epoch: r.Epoch, Recorded: r.Recorded, Watermarks: r.Watermarks, Mapping: r.Mapping,
-		Hold: r.Hold, End: r.End, Granted: r.Granted,
+		Hold: r.Hold, End: r.End, Granted: r.Granted, Format: max(r.Format, state.FormatOldest),
 	}
 	if a.Watermarks == nil {
 		a.Watermarks = map[string]event.Watermark{}
@@ -166,7 +181,7 @@ func (j *ackJSON) ack(r *controlRecord) processors.Ack {
 	a := processors.Ack{
 		Task: processors.TaskID{Stage: r.Stage, Partition: j.Partition}, Epoch: r.Epoch,
 		Watermark: event.WatermarkUnknown, Next: j.next(), Idle: j.Idle, AtEnd: j.AtEnd, Quiet: j.Quiet,
-		Halted: j.Halted, Waiting: j.Waiting, Answered: j.Answered,
+		Halted: j.Halted, Waiting: j.Waiting, Answered: j.Answered, Reads: max(r.Format, state.FormatOldest),
 	}
 	if j.Watermark != nil {
 		a.Watermark = *j.Watermark

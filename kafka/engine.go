@@ -20,6 +20,7 @@ import (
 	"github.com/forge-platform/strom/mapping"
 	"github.com/forge-platform/strom/processors"
 	"github.com/forge-platform/strom/sinks/ontology"
+	"github.com/forge-platform/strom/state"
 )
 
 // Config is what an Engine is made from.
@@ -123,12 +124,14 @@ type Engine struct {
 
 	client *kgo.Client // plain: metadata, offsets, notices
 	// begun is the newest barrier that the log held when the engine started.
-	begun  event.Epoch
-	layout layout
-	store  ontology.Store
-	stores *stores
-	hub    *hub
-	asks   *readBacks
+	begun event.Epoch
+	// begunFormat is the record format of that barrier.
+	begunFormat state.Format
+	layout      layout
+	store       ontology.Store
+	stores      *stores
+	hub         *hub
+	asks        *readBacks
 	// stopping: the replica stops as planned, and gives its tasks up for good.
 	stopping atomic.Bool
 	// course is the mapping that the engine runs under, as the log has it;
@@ -392,7 +395,7 @@ func (e *Engine) checkMapping(ctx context.Context) (*controlLog, error) {
 		return nil, err
 	}
 	if newest := newestBarrier(log.pending); newest != nil {
-		e.begun = newest.Epoch
+		e.begun, e.begunFormat = newest.Epoch, newest.Format
 	}
 	now, err := e.chooseCourse(ctx, log.pending)
 	if err == nil && !e.course.leadsTo(&now) {
@@ -546,5 +549,8 @@ func (h *hub) awaitHeard(ctx context.Context, n event.Epoch) error {
 		}
 	}
 }
+
+// format is the record format in which this process writes now.
+func (e *Engine) format() state.Format { return max(e.begunFormat, e.hub.newest().Format) }
 
 func wallClock() event.RecordedTime { return event.RecordedTime(time.Now().UnixMicro()) }

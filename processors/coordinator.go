@@ -6,6 +6,7 @@ import (
 
 	"github.com/forge-platform/strom/event"
 	"github.com/forge-platform/strom/mapping"
+	"github.com/forge-platform/strom/state"
 )
 
 // TaskID names a task of a pipeline.
@@ -32,6 +33,8 @@ type Ack struct {
 	Waiting  int
 	Answered event.Epoch
 	Counters Counters
+	// Reads is the newest record format that the task's member reads.
+	Reads state.Format
 }
 
 // Announcement is what the coordinator announces: a barrier for every task.
@@ -47,6 +50,8 @@ type Announcement struct {
 	// late events wait for their read-back.
 	Hold bool
 	End  bool
+	// Format is the record format in which the epoch is committed.
+	Format state.Format
 }
 
 // Barrier is the announcement as a task sees it.
@@ -75,7 +80,8 @@ func LongestInterval(e mapping.EpochSettings) time.Duration { return maxStretch 
 //  2. R(n) > R(n-1);
 //  3. an announced watermark never falls;
 //  4. what is announced depends on the acknowledgements of n-1 alone, but for
-//     R(n) under the wall clock.
+//     R(n) under the wall clock, and a mapping that was proposed;
+//  5. every member whose task has acknowledged n-1 reads the format of n.
 type Coordinator struct {
 	tasks   []TaskID
 	sources map[TaskID]*mapping.Stream
@@ -151,6 +157,7 @@ func again(first, second Ack) Ack {
 	out := first
 	out.Answered = max(first.Answered, second.Answered)
 	out.AtEnd = second.AtEnd
+	out.Reads = second.Reads // of the member that has the task now
 	if !first.Next.Known || first.Next.None {
 		out.Next = second.Next
 	}
@@ -208,7 +215,7 @@ func (c *Coordinator) Next(now event.RecordedTime) (Announcement, bool) {
 	}
 	a := Announcement{
 		Epoch: c.last.Epoch + 1, Mapping: c.mapping,
-		Watermarks: c.watermarks(), Idle: c.idle(), Granted: c.granted(), Hold: c.hold(), End: end,
+		Watermarks: c.watermarks(), Idle: c.idle(), Granted: c.granted(), Hold: c.hold(), End: end, Format: c.format(),
 	}
 	var ok bool
 	if a.Recorded, ok = c.recorded(now, a.End); !ok {
@@ -333,6 +340,16 @@ func (c *Coordinator) granted() event.Epoch {
 		upTo = min(upTo, c.acks[t].Answered)
 	}
 	return max(upTo, c.last.Granted)
+}
+
+// format is the newest record format that the members of all tasks read. It never
+// goes back: records of it have been written.
+func (c *Coordinator) format() state.Format {
+	read := state.NewestFormat
+	for _, t := range c.tasks {
+		read = min(read, max(c.acks[t].Reads, state.FormatOldest))
+	}
+	return max(read, c.last.Format, state.FormatOldest)
 }
 
 // hold says that some task has too many windows parked. Only sources can stop:

@@ -9,6 +9,7 @@ import (
 	"github.com/forge-platform/strom/kafka"
 	"github.com/forge-platform/strom/processors"
 	"github.com/forge-platform/strom/sinks/ontology"
+	"github.com/forge-platform/strom/state"
 )
 
 // statusJSON is the status for programs; it is documented in docs/cli.md.
@@ -28,9 +29,11 @@ type statusJSON struct {
 	Mapping     string    `json:"mapping_version"`
 	// MappingSinceEpoch is the barrier behind which the mapping is in force, and
 	// MappingSince its recorded time; absent where it is from the beginning.
-	MappingSinceEpoch event.Epoch       `json:"mapping_since_epoch,omitempty"`
-	MappingSince      string            `json:"mapping_since,omitempty"`
-	Watermarks        map[string]string `json:"watermarks"`
+	MappingSinceEpoch event.Epoch `json:"mapping_since_epoch,omitempty"`
+	MappingSince      string      `json:"mapping_since,omitempty"`
+	// Format is the record format that the fleet writes.
+	Format     state.Format      `json:"record_format"`
+	Watermarks map[string]string `json:"watermarks"`
 	// WatermarksHeldBy are the partitions whose watermark is the least of their stream.
 	WatermarksHeldBy []watermarkHolder `json:"watermarks_held_by"`
 	Totals           totalsJSON        `json:"totals"`
@@ -147,6 +150,7 @@ func newStatusJSON(name string, st *kafka.Status, info *ontology.PipelineInfo) *
 	if st.Mapping.Epoch > 0 {
 		out.MappingSinceEpoch, out.MappingSince = st.Mapping.Epoch, st.Mapping.Recorded.String()
 	}
+	out.Format = max(st.Newest.Format, state.FormatOldest)
 	for stream, w := range st.Newest.Watermarks {
 		out.Watermarks[stream] = w.String()
 	}
