@@ -184,7 +184,8 @@ const shutdownPatience = 5 * time.Second
 
 // Run runs the pipeline until ctx ends, until its input has ended (UntilEnd),
 // or until an error. When ctx ends, the epoch under way is still committed.
-// Run is called once.
+// Run is called once. It ends with an error where another mapping takes effect:
+// the function Run goes on there with another engine.
 func (e *Engine) Run(ctx context.Context) error {
 	defer e.monitor.enter("it has ended")
 	e.monitor.enter("it is starting: it connects to Kafka")

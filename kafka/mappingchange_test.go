@@ -148,6 +148,52 @@ func TestAChangeInMidStreamHoldsFromItsBarrierOnAndTouchesNothingElse(t *testing
 	if err := runThrough(t, c); err != nil {
 		t.Fatal(err)
 	}
+	checkChange(t, c, plain, changed)
+}
+
+// A process that ends when the barrier of a change is announced, before any task
+// has committed it, leaves that to the next one: under the old mapping first.
+func TestAChangeThatIsInterruptedAtItsBarrierHoldsFromThereOnAllTheSame(t *testing.T) {
+	const clock = "log, step: 10m"
+	plain := newShop(t)
+	plain.produce(t, orders(0, 600)...)
+	if err := runThrough(t, plain.config(t, shopMapping(clock))); err != nil {
+		t.Fatal(err)
+	}
+	changed := newShop(t)
+	changed.produce(t, orders(0, 300)...)
+	until(t, changed.config(t, shopMapping(clock)), 250)
+	changed.produce(t, orders(300, 600)...)
+	changed.produce(t, visits(100, 500)...)
+	c := changed.config(t, changedShop(clock))
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	dying := c
+	var at atomic.Int64
+	dying.Observe = func(o kafka.Observation) {
+		if o.Announced != nil && o.Announced.Mapping == c.Topology.Plan.Version && at.CompareAndSwap(0, int64(o.Announced.Epoch)) {
+			cancel()
+		}
+	}
+	if err := kafka.Run(ctx, dying, nil); err != nil && !errors.Is(err, context.Canceled) {
+		t.Fatal(err)
+	}
+	r := registered(t, c)
+	if at.Load() == 0 || int64(r.Epoch) != at.Load() {
+		t.Fatalf("interrupted at barrier %d, the change is at %s", at.Load(), r.Epoch)
+	}
+	if err := runThrough(t, c); err != nil {
+		t.Fatal(err)
+	}
+	if again := registered(t, c); again != r {
+		t.Errorf("the change moved: %+v, was %+v", again, r)
+	}
+	checkChange(t, c, plain, changed)
+}
+
+// checkChange compares a run with a change to c's mapping with one without.
+func checkChange(t *testing.T, c kafka.Config, plain, changed *steady) {
+	t.Helper()
 	r := registered(t, c)
 	if r.Version != c.Topology.Plan.Version || r.Epoch < 2 {
 		t.Fatalf("after the change: %+v", r)
