@@ -185,7 +185,7 @@ func (t *task) nextBarrier(r *processors.Reached, member string) barrierState {
 // apply writes a committed epoch into the task's store.
 func (s *session) apply(h *handed, c *commit) error {
 	t := h.task
-	progress, err := t.barrier.progress.Encode()
+	progress, err := t.barrier.progress.EncodeAs(t.session.engine.format())
 	if err != nil {
 		return err
 	}
@@ -404,7 +404,7 @@ func expired(ranges []state.Range, key []byte) bool {
 
 // progress produces a task's progress record and remembers its offset.
 func (c *commit) progress(t *task, p state.Progress) error {
-	value, err := p.Encode()
+	value, err := p.EncodeAs(t.session.engine.format())
 	if err != nil {
 		return err
 	}
@@ -471,6 +471,7 @@ func (c *commit) acknowledge(n event.Epoch, acks []ackJSON) error {
 	s := c.session
 	value, err := encodeControl(controlRecord{
 		Kind: kindAck, Epoch: n, Stage: s.member.stage.Name, Member: s.transactionalID, Tasks: acks,
+		Format: told(state.NewestFormat),
 	})
 	if err != nil {
 		return err

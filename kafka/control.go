@@ -14,12 +14,19 @@ import (
 
 	"github.com/forge-platform/strom/event"
 	"github.com/forge-platform/strom/processors"
+	"github.com/forge-platform/strom/state"
 )
 
 // The control topic holds JSON, one object a record, so that whoever is paged
 // can read it with any Kafka tool. It is the epoch log as well.
 
-const controlVersion = 1
+// The versions of control records. A record carries the least that its reader
+// must know: a build that knows the first only must not pass a barrier that
+// brings another mapping.
+const (
+	controlVersion       = 1
+	controlVersionChange = 2
+)
 
 // The kinds of control records.
 const (
@@ -39,6 +46,10 @@ const (
 	kindOrigin = "origin"
 	kindRepeat = "repeat"
 	kindEnded  = "ended"
+	// kindMapping is a mapping itself. It stands before the barrier that brings
+	// it, in the same transaction. kindChange proposes one, outside transactions.
+	kindMapping = "mapping"
+	kindChange  = "change"
 )
 
 // controlRecord is one record of the control topic.
@@ -69,6 +80,22 @@ type controlRecord struct {
 	Repeats    event.Epoch      `json:"repeats,omitempty"`
 	// Why says what went wrong.
 	Why string `json:"why,omitempty"`
+
+	// MappingAt is the offset of the kindMapping of the mapping in force; in a
+	// kindMapping that of the one before, in a kindChange that of the one to be
+	// replaced.
+	MappingAt *event.Offset `json:"mapping_at,omitempty"`
+	// Text is the mapping, Replaced the versions that were in force before it;
+	// Begins says of stages that came with a change where they begin, and Gone
+	// names those that were removed by one.
+	Text     string               `json:"text,omitempty"`
+	Replaced []string             `json:"replaced,omitempty"`
+	Begins   map[string]beginning `json:"begins,omitempty"`
+	Gone     []string             `json:"gone,omitempty"`
+
+	// Format is the record format that a barrier announces, or the newest that an
+	// acknowledging member reads; absent for the oldest.
+	Format state.Format `json:"format,omitempty"`
 
 	// ack and next
 	Stage  string    `json:"stage,omitempty"`
@@ -106,7 +133,7 @@ type ackJSON struct {
 }
 
 func encodeControl(r controlRecord) ([]byte, error) {
-	r.V = controlVersion
+	r.V = max(r.V, controlVersion)
 	b, err := json.Marshal(r)
 	if err != nil {
 		return nil, fmt.Errorf("encode control record: %w", err)
@@ -119,15 +146,21 @@ func decodeControl(b []byte) (controlRecord, error) {
 	if err := json.Unmarshal(b, &r); err != nil {
 		return r, fmt.Errorf("%w: control record: %w", event.ErrCorrupt, err)
 	}
-	if r.V != controlVersion {
-		return r, fmt.Errorf("%w: control record version %d, this build knows %d", event.ErrVersion, r.V, controlVersion)
+	if r.V < controlVersion || r.V > controlVersionChange {
+		return r, fmt.Errorf("%w: control record version %d, this build knows %d to %d", event.ErrVersion, r.V, controlVersion, controlVersionChange)
 	}
 	return r, nil
 }
 
-func encodeAnnouncement(a processors.Announcement, who string) ([]byte, error) {
+// changes reports whether a barrier brings another mapping.
+func (r *controlRecord) changes() bool { return r.V >= controlVersionChange }
+
+func encodeAnnouncement(a processors.Announcement, who string, at *event.Offset, changes bool) ([]byte, error) {
 	r := announcementRecord(a)
-	r.Coordinator = who
+	r.Coordinator, r.MappingAt = who, at
+	if changes {
+		r.V = controlVersionChange
+	}
 	return encodeControl(r)
 }
 
@@ -135,6 +168,7 @@ func announcementRecord(a processors.Announcement) controlRecord {
 	r := controlRecord{
 		Kind: kindBarrier, Epoch: a.Epoch, Recorded: a.Recorded, Watermarks: a.Watermarks,
 		Granted: a.Granted, Mapping: a.Mapping, Hold: a.Hold, End: a.End, Savepoint: a.Savepoint,
+		Format: told(a.Format),
 	}
 	for _, t := range a.Idle {
 		r.Idle = append(r.Idle, taskJSON(t))
@@ -148,10 +182,19 @@ func announcementRecord(a processors.Announcement) controlRecord {
 	return r
 }
 
+// told is how a format is written: the oldest is what absence means, so that
+// records are no other than those of builds that do not announce any.
+func told(f state.Format) state.Format {
+	if f <= state.FormatOldest {
+		return 0
+	}
+	return f
+}
+
 func (r *controlRecord) announcement() processors.Announcement {
 	a := processors.Announcement{
 		Epoch: r.Epoch, Recorded: r.Recorded, Watermarks: r.Watermarks, Mapping: r.Mapping,
-		Hold: r.Hold, End: r.End, Granted: r.Granted, Savepoint: r.Savepoint,
+		Hold: r.Hold, End: r.End, Granted: r.Granted, Savepoint: r.Savepoint, Format: max(r.Format, state.FormatOldest),
 	}
 	if a.Watermarks == nil {
 		a.Watermarks = map[string]event.Watermark{}
@@ -189,7 +232,7 @@ func (j *ackJSON) ack(r *controlRecord) processors.Ack {
 	a := processors.Ack{
 		Task: processors.TaskID{Stage: r.Stage, Partition: j.Partition}, Epoch: r.Epoch,
 		Watermark: event.WatermarkUnknown, Next: j.next(), Idle: j.Idle, AtEnd: j.AtEnd, Quiet: j.Quiet,
-		Halted: j.Halted, Waiting: j.Waiting, Answered: j.Answered,
+		Halted: j.Halted, Waiting: j.Waiting, Answered: j.Answered, Reads: max(r.Format, state.FormatOldest),
 	}
 	if j.Watermark != nil {
 		a.Watermark = *j.Watermark

@@ -10,6 +10,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/forge-platform/strom/event"
+	"github.com/forge-platform/strom/mapping"
 	"github.com/forge-platform/strom/processors"
 )
 
@@ -125,7 +126,7 @@ var errAgain = errors.New("start again")
 func (e *Engine) lead(ctx context.Context) error {
 	producer, err := e.newClient(
 		kgo.TransactionalID(e.topology.CoordinatorTransactionalID()), kgo.TransactionTimeout(transactionTimeout),
-		kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.ProducerLinger(0),
+		kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.ProducerLinger(0), kgo.ProducerBatchMaxBytes(int32(e.layout.largest)),
 		kgo.WithHooks(sentHook(func(step string) { e.config.At("announce." + step) })),
 	)
 	if err != nil {
@@ -200,6 +201,10 @@ type announcer struct {
 	failed      chan error
 	announcedAt time.Time
 	repeats     *repeats
+	// mappingAt is the offset of the record of the mapping in force, next what is
+	// to replace it; nil for none.
+	mappingAt *event.Offset
+	next      *mapping.Plan
 }
 
 func (a *announcer) follow(ctx context.Context, log *controlLog) {
@@ -240,6 +245,10 @@ func (a *announcer) run(ctx context.Context) error {
 			timer.Reset(left)
 			continue
 		}
+		// What follows a change is announced under the new mapping.
+		if last := a.coordinator.Last(); last.Epoch > 0 && last.Mapping != a.engine.topology.Plan.Version {
+			continue
+		}
 		if t, why, blocked := a.coordinator.Blocked(); blocked {
 			return &processors.HaltedError{Task: t, Why: why}
 		}
@@ -265,6 +274,9 @@ func (a *announcer) observe(recs []controlRecord) error {
 				return fmt.Errorf("%w: somebody else announced barrier %s", errAgain, r.Epoch)
 			}
 			a.coordinator.Restore(r.announcement())
+			a.mappingIn(r)
+		case kindChange:
+			a.proposal(r)
 		case kindAck:
 			input := a.engine.inputOf(r.Stage)
 			for j := range r.Tasks {
@@ -287,7 +299,7 @@ func (a *announcer) observe(recs []controlRecord) error {
 }
 
 func (a *announcer) announce(ctx context.Context, next processors.Announcement) error {
-	value, err := encodeAnnouncement(next, a.engine.config.Replica)
+	text, changes, err := a.mappingRecord(&next)
 	if err != nil {
 		return err
 	}
@@ -295,14 +307,34 @@ func (a *announcer) announce(ctx context.Context, next processors.Announcement) 
 		return fmt.Errorf("%w: %w", errAgain, err)
 	}
 	a.engine.config.At("announce")
-	r := &kgo.Record{Topic: a.engine.topology.ControlTopic(), Value: value}
-	if err := a.producer.ProduceSync(ctx, r).FirstErr(); err != nil {
-		return fmt.Errorf("%w: %w", errAgain, err)
+	at := a.mappingAt
+	if text != nil {
+		offset, err := a.write(ctx, text)
+		if err != nil {
+			return err
+		}
+		at = &offset
+	}
+	value, err := encodeAnnouncement(next, a.engine.config.Replica, at, changes)
+	if err != nil {
+		return err
+	}
+	if _, err := a.write(ctx, value); err != nil {
+		return err
 	}
 	if err := a.producer.EndTransaction(context.WithoutCancel(ctx), kgo.TryCommit); err != nil {
 		return fmt.Errorf("%w: %w", errAgain, err)
 	}
-	a.announcedAt = time.Now()
+	a.announcedAt, a.mappingAt = time.Now(), at
 	a.engine.config.At("announced")
 	return nil
+}
+
+// write adds a record to the open transaction and gives its offset.
+func (a *announcer) write(ctx context.Context, value []byte) (event.Offset, error) {
+	r := &kgo.Record{Topic: a.engine.topology.ControlTopic(), Value: value}
+	if err := a.producer.ProduceSync(ctx, r).FirstErr(); err != nil {
+		return 0, fmt.Errorf("%w: %w", errAgain, err)
+	}
+	return event.Offset(r.Offset), nil
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -21,6 +20,7 @@ import (
 	"github.com/forge-platform/strom/mapping"
 	"github.com/forge-platform/strom/processors"
 	"github.com/forge-platform/strom/sinks/ontology"
+	"github.com/forge-platform/strom/state"
 )
 
 // Config is what an Engine is made from.
@@ -44,6 +44,9 @@ type Config struct {
 	// UntilEnd ends the run when everything that the input topics held at the
 	// start has been read, and every window has closed.
 	UntilEnd bool
+	// Reinstate lets the mapping take effect though it has been in force before
+	// and was replaced. Without it such a file is taken for one that was forgotten.
+	Reinstate bool
 	// OpenOntology opens the ontology once the number of results partitions is known.
 	OpenOntology func(ctx context.Context, p ontology.Pipeline) (ontology.Store, error)
 	// SessionTimeout of the consumer groups; 0: 10 s.
@@ -124,18 +127,24 @@ type Engine struct {
 
 	client *kgo.Client // plain: metadata, offsets, notices
 	// begun is the newest barrier that the log held when the engine started.
-	begun  event.Epoch
-	layout layout
-	store  ontology.Store
-	stores *stores
-	saver  *saver
-	hub    *hub
-	asks   *readBacks
+	begun event.Epoch
+	// begunFormat is the record format of that barrier.
+	begunFormat state.Format
+	layout      layout
+	store       ontology.Store
+	stores      *stores
+	saver       *saver
+	hub         *hub
+	asks        *readBacks
 	// stopping: the replica stops as planned, and gives its tasks up for good.
 	stopping atomic.Bool
 	// origin says what a generation begins with that was restored from a
 	// savepoint; its zero value is of the first one.
 	origin origin
+	// course is the mapping that the engine runs under, as the log has it;
+	// switching is the barrier that ends it.
+	course    course
+	switching switching
 
 	monitor *monitor
 }
@@ -161,7 +170,7 @@ func New(c Config) *Engine {
 		c.SinkRows = sinkRows
 	}
 	if c.Replica == "" {
-		c.Replica = fmt.Sprintf("r%08x", rand.Uint32())
+		c.Replica = randomReplica()
 	}
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
@@ -172,7 +181,7 @@ func New(c Config) *Engine {
 	if c.At == nil {
 		c.At = func(string) {}
 	}
-	e := &Engine{config: c, topology: c.Topology, log: c.Log, hub: newHub()}
+	e := &Engine{config: c, topology: c.Topology, log: c.Log, hub: newHub(), course: course{topology: c.Topology}}
 	e.monitor = newMonitor(e)
 	return e
 }
@@ -182,7 +191,8 @@ const shutdownPatience = 5 * time.Second
 
 // Run runs the pipeline until ctx ends, until its input has ended (UntilEnd),
 // or until an error. When ctx ends, the epoch under way is still committed.
-// Run is called once.
+// Run is called once. It ends with an error where another mapping takes effect:
+// the function Run goes on there with another engine.
 func (e *Engine) Run(ctx context.Context) error {
 	defer e.monitor.enter("it has ended")
 	e.monitor.enter("it is starting: it connects to Kafka")
@@ -259,6 +269,7 @@ func (e *Engine) start(ctx context.Context, stop context.CancelCauseFunc, log *c
 		"sink":        e.runSink,
 		"read-back":   e.asks.run,
 		"savepoints":  e.saver.run,
+		"mapping":     e.changeMapping,
 	}
 	for _, m := range members {
 		parts["stage "+m.stage.Name] = m.run
@@ -274,6 +285,8 @@ func (e *Engine) start(ctx context.Context, stop context.CancelCauseFunc, log *c
 			case errors.Is(err, errEnded):
 				e.stopping.Store(true)
 				stop(errEnded)
+			case errors.Is(err, errSwitch):
+				stop(errSwitch)
 			case ctx.Err() != nil && (err == nil || errors.Is(err, context.Canceled) || errors.Is(err, kgo.ErrClientClosed)):
 			case err == nil:
 				errs <- fmt.Errorf("%s ended by itself", name)
@@ -322,6 +335,9 @@ func (e *Engine) finishEpoch(ctx context.Context) {
 	if e.topology.Plan.Epoch.Clock == mapping.ClockLog {
 		return // the next barrier may be a long way off; what is open is read again
 	}
+	if e.switching.begun() {
+		return // this engine commits no barrier behind that
+	}
 	want := e.hub.newest().Epoch + 1
 	e.hub.hurry()
 	if err := e.hub.awaitCommitted(limited, want); err != nil {
@@ -338,7 +354,7 @@ func (e *Engine) awaitEnd(ctx context.Context) error {
 	defer tick.Stop()
 	for {
 		a := e.hub.newest()
-		done := a.End
+		done := a.End && e.course.propose == nil && !e.switching.begun()
 		if done {
 			read, err := e.inputRead(ctx)
 			if err != nil {
@@ -375,7 +391,10 @@ func (e *Engine) inputRead(ctx context.Context) (bool, error) {
 			continue
 		}
 		offsets, err := adm.FetchOffsets(ctx, e.topology.Group(s))
-		if err != nil {
+		switch {
+		case errors.Is(err, kerr.GroupIDNotFound):
+			return false, nil // a stage that came with a change: nobody has joined yet
+		case err != nil:
 			return false, fmt.Errorf("fetch offsets: %w", err)
 		}
 		for p, end := range e.layout.ends[s.Input] {
@@ -387,22 +406,21 @@ func (e *Engine) inputRead(ctx context.Context) (bool, error) {
 	return true, nil
 }
 
-// checkMapping opens the control log and makes sure that the pipeline has not
-// run under another mapping: state and sink know only one.
+// checkMapping opens the control log and makes sure that the engine runs under
+// the mapping that is in force.
 func (e *Engine) checkMapping(ctx context.Context) (*controlLog, error) {
 	log, err := e.openControlLog(ctx, false)
 	if err != nil {
 		return nil, err
 	}
-	for i := range log.pending {
-		r := &log.pending[i]
-		if r.Kind == kindBarrier {
-			e.begun = r.Epoch
-		}
-		if r.Kind == kindBarrier && r.Mapping != e.topology.Plan.Version {
-			err = &MappingError{Pipeline: e.topology.Plan.Pipeline, Have: r.Mapping, Want: e.topology.Plan.Version, Epoch: r.Epoch}
-		}
+	if newest := newestBarrier(log.pending); newest != nil {
+		e.begun, e.begunFormat = newest.Epoch, newest.Format
 	}
+	now, err := e.chooseCourse(ctx, log.pending)
+	if err == nil && !e.course.leadsTo(&now) {
+		err = errSwitch // found before, and out of date already
+	}
+	now.topology, e.course = e.topology, now
 	if err != nil {
 		log.close()
 		return nil, err
@@ -426,6 +444,9 @@ func (e *Engine) followControl(ctx context.Context, log *controlLog) error {
 			case kindEnded:
 				return e.ended(r)
 			case kindBarrier:
+				if err := e.heard(r); err != nil {
+					return err
+				}
 				a := r.announcement()
 				e.monitor.announced(&a, r)
 				e.config.Observe(Observation{Announced: &a})
@@ -536,5 +557,25 @@ func (h *hub) awaitCommitted(ctx context.Context, n event.Epoch) error {
 		}
 	}
 }
+
+// awaitHeard waits until barrier n, or a later one, has been heard of.
+func (h *hub) awaitHeard(ctx context.Context, n event.Epoch) error {
+	for {
+		h.mu.Lock()
+		last, changed := h.last.Epoch, h.changed
+		h.mu.Unlock()
+		if last >= n {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-changed:
+		}
+	}
+}
+
+// format is the record format in which this process writes now.
+func (e *Engine) format() state.Format { return max(e.begunFormat, e.hub.newest().Format) }
 
 func wallClock() event.RecordedTime { return event.RecordedTime(time.Now().UnixMicro()) }

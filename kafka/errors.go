@@ -10,6 +10,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/forge-platform/strom/event"
+	"github.com/forge-platform/strom/mapping"
 	"github.com/forge-platform/strom/processors"
 	"github.com/forge-platform/strom/state"
 )
@@ -161,16 +162,33 @@ func (e *ReplacedError) Error() string {
 // Unwrap gives the cause.
 func (e *ReplacedError) Unwrap() error { return e.Err }
 
-// MappingError says that a pipeline runs under another mapping than before.
+// MappingError says that a mapping cannot take the place of the one that a
+// pipeline has run under.
 type MappingError struct {
 	Pipeline   string
 	Have, Want string
 	Epoch      event.Epoch
+	// Changes are all that differs, and at least one of them is not in place; nil
+	// where the mapping that the pipeline runs under is not recorded.
+	Changes []mapping.Change
 }
 
 // Error says what to do as well.
 func (e *MappingError) Error() string {
-	return fmt.Sprintf("pipeline %q has run under mapping version %s up to epoch %s, and this file is version %s; "+
-		"a changed mapping cannot take effect in place yet: give the file another pipeline name, or undo the change",
+	text := fmt.Sprintf("pipeline %q has run under mapping version %s up to epoch %s, and this file is version %s; ",
 		e.Pipeline, e.Have, e.Epoch, e.Want)
+	if e.Changes == nil {
+		return text + "what differs is not known, for an earlier build ran it: run it once more with the old file, which records that, " +
+			"then the new one may take effect; or undo the change, or replay (" + replayAdvice + ")"
+	}
+	lines := []string{text + "these changes cannot take effect in place:"}
+	for i := range e.Changes {
+		if c := &e.Changes[i]; c.Class != mapping.InPlace {
+			lines = append(lines, fmt.Sprintf("  %s: %s, %s: %s", c.Path, c.What, c.Class, c.Why))
+		}
+	}
+	return strings.Join(append(lines, "undo them, or replay: "+replayAdvice), "\n")
 }
+
+// replayAdvice says how a mapping is replayed.
+const replayAdvice = "run the file under another pipeline name, with an empty database and another --data-dir"

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -106,7 +107,16 @@ func within(t *testing.T, c kafka.Config, d time.Duration) error {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), d)
 	defer cancel()
-	err := kafka.New(c).Run(ctx)
+	var engine atomic.Pointer[kafka.Engine]
+	// Only one that does not end is looked at.
+	look := time.AfterFunc(d*9/10, func() {
+		if e := engine.Load(); e != nil && t.Context().Err() == nil {
+			stacks := make([]byte, 1<<20)
+			t.Logf("it has not ended: %+v\n%s", e.Snapshot(), stacks[:runtime.Stack(stacks, true)])
+		}
+	})
+	err := kafka.Run(ctx, c, engine.Store)
+	look.Stop()
 	if err == nil && ctx.Err() != nil {
 		return errDidNotEnd
 	}

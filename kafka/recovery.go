@@ -100,9 +100,9 @@ func (r *recovery) observe(ctx context.Context) (err error) {
 	return ctx.Err()
 }
 
-// history says whether a barrier has ever been announced.
-func (e *Engine) history() state.History {
-	if max(e.begun, e.hub.newest().Epoch) > 0 {
+// history says whether a barrier has ever been announced to a stage.
+func (e *Engine) history(stage string) state.History {
+	if max(e.begun, e.hub.newest().Epoch) > e.course.begins(stage).Epoch {
 		return state.HistoryBegun
 	}
 	return state.HistoryNone
@@ -141,7 +141,7 @@ func (r *recovery) restore(t *task) error {
 	}
 	head, input := r.heads[t.id.Partition], r.input[t.id.Partition]
 	v, err := r.session.engine.decide(t.id, state.Facts{
-		Barrier: state.BarrierOf(b.progress, b.committed), Member: r.member, History: r.session.engine.history(), Reading: r.reading,
+		Barrier: state.BarrierOf(b.progress, b.committed), Member: r.member, History: r.session.engine.history(t.id.Stage), Reading: r.reading,
 		Origin: origin, Log: state.LogOf(head.start, head.high), Input: state.InputOf(b.committed, input.start, input.high),
 	}, nil)
 	if err != nil {
@@ -150,6 +150,8 @@ func (r *recovery) restore(t *task) error {
 	switch v.Decision {
 	case state.Begin:
 		r.begun[t.id.Partition] = true
+		begins := r.session.engine.course.begins(t.id.Stage)
+		progress.Epoch, progress.Recorded = begins.Epoch, begins.Recorded
 		return t.startAt(progress, input.start, input)
 	case state.Continue:
 		return t.startAt(progress, b.committed, input)

@@ -328,7 +328,7 @@ func (r *restore) drain(ctx context.Context) error {
 		return err
 	}
 	if done < upTo {
-		err = e.drainInto(running, store, func() (bool, error) {
+		err = e.drainInto(running, store, r.past.newest, func() (bool, error) {
 			now, err := least()
 			r.request.Progress("applying what is left of the generation before", int64(now-done), int64(upTo-done))
 			return now >= upTo, err
@@ -370,11 +370,13 @@ func drained(err error) error {
 	return err
 }
 
-// drainInto runs the sink alone until it is done.
-func (e *Engine) drainInto(ctx context.Context, store ontology.Store, done func() (bool, error)) error {
+// drainInto runs the sink alone until it is done. Nobody follows the control
+// topic meanwhile: that all epochs up to the newest are of this mapping is known.
+func (e *Engine) drainInto(ctx context.Context, store ontology.Store, newest event.Epoch, done func() (bool, error)) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	e.store, e.asks = store, newReadBacks(e)
+	e.hub.announce(processors.Announcement{Epoch: newest})
 	ended := make(chan error, 1)
 	go func() { ended <- e.runSink(ctx) }()
 	look := time.NewTicker(lookAgain)

@@ -6,6 +6,7 @@ import (
 
 	"github.com/forge-platform/strom/event"
 	"github.com/forge-platform/strom/processors"
+	"github.com/forge-platform/strom/state"
 )
 
 // past is what the control topic of the generation before says of the epochs
@@ -16,6 +17,10 @@ type past struct {
 	newest, applied, repeats event.Epoch
 	// recorded is the recorded time of applied.
 	recorded event.RecordedTime
+	// format is the record format of the newest announcement, and mappingAt where
+	// the mapping stands that it names; OffsetNone where no build recorded it.
+	format    state.Format
+	mappingAt event.Offset
 }
 
 // readPast reads the epochs behind the savepoint, and makes sure that they are
@@ -34,7 +39,7 @@ func (r *restore) readPast(ctx context.Context, each func(processors.Announcemen
 	defer log.close()
 	// A savepoint is whole: all tasks had committed its barrier.
 	own := &r.manifest.Barrier
-	w := &pastReader{restore: r, each: each, tasks: len(e.savedTasks())}
+	w := &pastReader{restore: r, each: each, tasks: len(e.savedTasks()), mappingAt: event.OffsetNone}
 	w.past = past{newest: own.Epoch, applied: own.Epoch, repeats: own.Epoch, recorded: own.Recorded}
 	for log.next < b.high {
 		recs, err := log.poll(ctx)
@@ -71,6 +76,9 @@ type pastReader struct {
 	// open is the newest announcement, with where the tasks stood that have
 	// committed it; its Epoch is 0 before the first behind the savepoint.
 	open processors.Announcement
+	// format and mappingAt are those of the newest announcement.
+	format    state.Format
+	mappingAt event.Offset
 }
 
 func (w *pastReader) take(rec *controlRecord) error {
@@ -80,6 +88,10 @@ func (w *pastReader) take(rec *controlRecord) error {
 	case kindRepeat:
 		return w.repeat(rec.announcement())
 	case kindBarrier:
+		w.format, w.mappingAt = rec.Format, event.OffsetNone
+		if rec.MappingAt != nil {
+			w.mappingAt = *rec.MappingAt
+		}
 		return w.barrier(rec.announcement())
 	case kindAck:
 		if rec.Epoch != w.open.Epoch || w.open.Epoch == 0 {
@@ -180,5 +192,6 @@ func (w *pastReader) end() (past, error) {
 	if err := w.close(); err != nil {
 		return past{}, err
 	}
+	w.past.format, w.past.mappingAt = w.format, w.mappingAt
 	return w.past, nil
 }

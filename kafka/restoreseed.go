@@ -152,10 +152,41 @@ func (r *restore) seedControl(ctx context.Context, s *seeder) error {
 	for _, t := range m.Barrier.Idle {
 		a.Idle = append(a.Idle, processors.TaskID(t))
 	}
-	if err := s.control(ctx, announcementRecord(a)); err != nil {
+	a.Format = r.past.format
+	rec := announcementRecord(a)
+	if rec.MappingAt, err = r.seedMapping(ctx, s); err != nil {
+		return err
+	}
+	if err := s.control(ctx, rec); err != nil {
 		return err
 	}
 	return s.flush(ctx)
+}
+
+// seedMapping copies the mapping in force, with what is known of those before
+// it, and gives its offset; nil where the generation before has not recorded it.
+// Every stage has its state, so none begins any more.
+func (r *restore) seedMapping(ctx context.Context, s *seeder) (*event.Offset, error) {
+	if r.past.mappingAt == event.OffsetNone {
+		return nil, nil //nolint:nilnil // documented
+	}
+	rec, err := r.engine.readMapping(ctx, r.past.mappingAt)
+	if err != nil {
+		return nil, err
+	}
+	rec.MappingAt, rec.Begins = nil, nil
+	if err := s.flush(ctx); err != nil { // it must stand behind what is repeated
+		return nil, err
+	}
+	value, err := encodeControl(*rec)
+	if err != nil {
+		return nil, err
+	}
+	at := &kgo.Record{Topic: s.engine.topology.ControlTopic(), Value: value}
+	if err := s.client.ProduceSync(ctx, at).FirstErr(); err != nil {
+		return nil, fmt.Errorf("write to %s: %w", at.Topic, err)
+	}
+	return new(event.Offset(at.Offset)), nil
 }
 
 // seeder writes what a generation begins with.

@@ -58,7 +58,7 @@ func start(t *testing.T, c kafka.Config) *runner {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	r.stop = cancel
 	t.Cleanup(cancel)
-	go func() { r.ended <- kafka.New(c).Run(ctx) }()
+	go func() { r.ended <- kafka.Run(ctx, c, nil) }()
 	return r
 }
 

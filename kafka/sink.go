@@ -43,7 +43,7 @@ func (e *Engine) runSink(ctx context.Context) error {
 
 // sinkOnce is one life of the sink's group consumer.
 func (e *Engine) sinkOnce(ctx context.Context, balancer *stickyBalancer) (err error) {
-	topic := e.topology.ResultsTopic()
+	topic, running := e.topology.ResultsTopic(), ctx
 	var mu sync.Mutex // guards parts
 	parts := map[event.Partition]*sinkPartition{}
 	gone := func(_ context.Context, _ *kgo.Client, gone map[string][]int32) {
@@ -65,7 +65,9 @@ func (e *Engine) sinkOnce(ctx context.Context, balancer *stickyBalancer) (err er
 			defer mu.Unlock()
 			for p := range o[topic] {
 				at := progress[event.Partition(p)]
-				parts[event.Partition(p)] = newSinkPartition(e, event.Partition(p), at)
+				part := newSinkPartition(e, event.Partition(p), at)
+				part.heard = func(n event.Epoch) error { return e.hub.awaitHeard(running, n) }
+				parts[event.Partition(p)] = part
 				o[topic][p] = kgo.NewOffset().At(int64(at.Offset)).WithEpoch(-1)
 			}
 			return o, nil
@@ -165,6 +167,10 @@ type sinkPartition struct {
 	// repeated is the last epoch whose rows the ontology has from an earlier
 	// generation: they come again, and are passed over.
 	repeated event.Epoch
+	// heard waits until the engine knows that an epoch's barrier was announced,
+	// and so under which mapping: rows behind another one are not this engine's.
+	heard   func(event.Epoch) error
+	heardOf event.Epoch
 	// segments lie behind stored: each ends at a completed epoch, but the last.
 	segments []*segment
 }
@@ -241,6 +247,12 @@ func (s *sinkPartition) expect(g *segment, n event.Epoch) error {
 	}
 	if g.to.UnderWay != 0 && g.to.UnderWay != n {
 		return fmt.Errorf("%w: a row of epoch %s while %s is not complete", event.ErrCorrupt, n, g.to.UnderWay)
+	}
+	if s.heard != nil && n > s.heardOf {
+		if err := s.heard(n); err != nil {
+			return err
+		}
+		s.heardOf = n
 	}
 	g.to.UnderWay = n
 	return nil

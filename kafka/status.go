@@ -37,6 +37,8 @@ type Status struct {
 	Newest      processors.Announcement
 	AnnouncedAt time.Time
 	Announcer   string
+	// Mapping is the one in force; its Version is empty before the first barrier.
+	Mapping Registered
 	// Coordinator is whoever announces the next one.
 	Coordinator Owner
 	// Tasks are all tasks in the order of stages and partitions, those that
@@ -46,6 +48,7 @@ type Status struct {
 	Sink map[event.Partition]Owner
 
 	topology *processors.Topology
+	barrier  *controlRecord // the newest; nil for none
 	acks     map[processors.TaskID]heardAck
 	times    []epochTime // of the newest announcements
 }
@@ -93,6 +96,12 @@ func ReadStatus(ctx context.Context, k mapping.Kafka, t *processors.Topology, lo
 	s, err := e.readStatus(ctx, adm)
 	if err != nil {
 		return Status{}, err
+	}
+	if s.barrier != nil {
+		if s.Mapping, err = e.registered(ctx, s.barrier); err != nil {
+			e.log.Debug("read the mapping in force", "error", err)
+			s.Mapping = Registered{Version: s.Newest.Mapping}
+		}
 	}
 	s.addTasks(meta.Topics)
 	if err := s.findEnds(ctx, adm); err != nil {
@@ -167,6 +176,7 @@ func (e *Engine) statusOf(recs []controlRecord) (Status, int) {
 		switch r.Kind {
 		case kindBarrier:
 			epochs++
+			s.barrier = r
 			s.Newest, s.AnnouncedAt, s.Announcer = r.announcement(), r.at, r.Coordinator
 			s.times = append(s.times, epochTime{r.Epoch, r.at})
 		case kindAck:

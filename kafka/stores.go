@@ -102,7 +102,7 @@ func (s *stores) prepare(t processors.TaskID, log *changelog) (*state.Pebble, er
 // caller holds mu.
 func (s *stores) inspect(t processors.TaskID, log *changelog) (facts state.Facts, found error) {
 	b := log.bounds[t.Partition]
-	facts.Log, facts.History = state.LogOf(b.start, b.high), s.engine.history()
+	facts.Log, facts.History = state.LogOf(b.start, b.high), s.engine.history(t.Stage)
 	if found = s.damaged[t]; found == nil {
 		facts.Local, facts.Age, found = s.compare(t, log, b)
 	}

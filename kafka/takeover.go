@@ -415,7 +415,7 @@ func (s *session) adopt(ctx context.Context, r *recovery) error {
 	s.engine.config.At("adopt.ended")
 	s.adopted.Store(true)
 	for _, t := range s.tasks {
-		progress, err := t.barrier.progress.Encode()
+		progress, err := t.barrier.progress.EncodeAs(s.engine.format())
 		if err != nil {
 			return err
 		}

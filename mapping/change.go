@@ -76,6 +76,15 @@ func Compare(before, after *Plan) []Change {
 	return c.changes
 }
 
+// Worst gives the gravest class among changes; InPlace where there are none.
+func Worst(changes []Change) Class {
+	worst := InPlace
+	for i := range changes {
+		worst = max(worst, changes[i].Class)
+	}
+	return worst
+}
+
 // comparison gathers the changes between two plans.
 type comparison struct {
 	before, after *Plan
@@ -278,11 +287,12 @@ func (c *comparison) overNew() ruleID {
 	return ruleNewStream
 }
 
-// newPart is the rule for a property or an aggregate that is new over a stream.
-func (c *comparison) newPart(s *Stream) ruleID {
-	known := func(have *Stream) bool { return have.Name == s.Name }
-	if slices.ContainsFunc(c.before.Streams, known) {
-		return ruleNewPart
+// newPart is the rule for a property or an aggregate that is new over a stream:
+// known where the stream was read before.
+func (c *comparison) newPart(s *Stream, known ruleID) ruleID {
+	same := func(have *Stream) bool { return have.Name == s.Name }
+	if slices.ContainsFunc(c.before.Streams, same) {
+		return known
 	}
 	return c.overNew()
 }
@@ -302,7 +312,7 @@ func (c *comparison) puts() {
 }
 
 func (c *comparison) newProperty(p *Put, v PutValue) {
-	c.add(c.newPart(p.Stream), propertyPath(p, v), "new: "+canonical(v.Value))
+	c.add(c.newPart(p.Stream, ruleNewProperty), propertyPath(p, v), "new: "+canonical(v.Value))
 }
 
 func (c *comparison) propertyRemoved(p *Put, v PutValue) {
@@ -348,7 +358,9 @@ func (p *Plan) linkTo(typ, property string) string {
 
 func (c *comparison) aggregates() {
 	pairs(c.before.Aggregates, c.after.Aggregates, (*Aggregate).StageName, c.aggregate,
-		func(a *Aggregate) { c.add(c.newPart(a.Stream), aggregatePath(a), "new: "+a.summary()) },
+		func(a *Aggregate) {
+			c.add(c.newPart(a.Stream, ruleNewAggregate), aggregatePath(a), "new: "+a.summary())
+		},
 		func(a *Aggregate) { c.add(ruleAggregateRemoved, aggregatePath(a), "removed: "+a.summary()) })
 }
 

@@ -124,7 +124,7 @@ objects.Order.where: (type == "OrderPlaced") → none
 objects.Order.mode: snapshot → changes`, []ruleID{ruleObject, ruleObject, ruleObject, ruleObject}},
 		{[]string{status, "      state: type\n"}, `
 objects.Order.properties.state: new: type
-objects.Order.properties.status: removed: type`, []ruleID{ruleNewPart, rulePropertyRemoved}},
+objects.Order.properties.status: removed: type`, []ruleID{ruleNewProperty, rulePropertyRemoved}},
 		{[]string{status, "      status: kind\n"}, "objects.Order.properties.status.value: type → kind", []ruleID{rulePropertyValue}},
 		{[]string{status, "      status: {value: type, kind: decimal}\n", "to: Customer", "to: Buyer"}, `
 objects.Order.properties.buyer.to: Customer → Buyer
@@ -135,7 +135,7 @@ objects.Product.aggregates.sold.where: (pieces > 0) → (pieces > 1)
 objects.Product.aggregates.sold.window: none → {calendar: day, zone: UTC}`, []ruleID{ruleAggregate, ruleAggregate, ruleAggregate}},
 		{[]string{"sold:", "bought:"}, `
 objects.Product.aggregates.bought: new: sum(pieces), count(rating) over lines, window none
-objects.Product.aggregates.sold: removed: sum(pieces), count(rating) over lines, window none`, []ruleID{ruleNewPart, ruleAggregateRemoved}},
+objects.Product.aggregates.sold: removed: sum(pieces), count(rating) over lines, window none`, []ruleID{ruleNewAggregate, ruleAggregateRemoved}},
 		{[]string{"pieces: sum(pieces), rated: count(rating)", "pieces: max(pieces), most: max(pieces)"}, `
 objects.Product.aggregates.sold.values.most: new: max(pieces)
 objects.Product.aggregates.sold.values.pieces: sum(pieces) → max(pieces)
@@ -223,6 +223,7 @@ func underived() map[string]string {
 	return map[string]string{
 		"Plan.Version":         "a hash of the fields that are compared",
 		"Plan.file":            "where the mapping was read",
+		"Plan.text":            "the document that all others are read from",
 		"Plan.missing":         "what of the connections could not be read here",
 		"PropertyDef.Kind":     "the kinds of puts' and aggregates' values",
 		"PropertyDef.Windowed": "properties of aggregates are, others are not",

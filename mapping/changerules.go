@@ -40,7 +40,8 @@ const (
 	ruleAllowedLateness
 	ruleOnError
 	ruleObject
-	ruleNewPart
+	ruleNewProperty
+	ruleNewAggregate
 	rulePropertyRemoved
 	rulePropertyValue
 	ruleKind
@@ -110,14 +111,14 @@ func addRulesOfStreams(t *[rules]rule) {
 		"put it behind the streams that are there",
 	}
 	t[ruleNewStreamLog] = rule{
-		"the same under `clock: log`", ByReplay,
-		"its history would be recorded at the barrier or later, and not with the time that it had in the log",
-		doReplay,
+		"the same under `clock: log`", InPlace,
+		"it is read from its start; its history is recorded at the barrier or later, and not with the time that it had in the log, where a run over the whole log would record it",
+		"put it behind the streams that are there; where recorded time has to be that of the log: " + doReplay,
 	}
 	t[ruleStreamRemoved] = rule{
 		"a removed stream", InPlace,
 		"its topic is read no further from the barrier on; what is believed of it stays believed, windows that are open are never published",
-		"remove only the last one; leave another declared, with nothing that reads it, so that those behind it keep their places",
+		"remove only the last one; leave another declared, with nothing that reads it, so that those behind it keep their places; to read the topic again later, give the stream another name",
 	}
 	t[ruleStreamPlace] = rule{
 		"the place of a stream among the streams", ByReplay,
@@ -153,9 +154,9 @@ func addRulesOfIdentityAndTime(t *[rules]rule) {
 		"where the past has to be free of repeats as well: " + doReplay,
 	}
 	t[ruleIdentityRemoved] = rule{
-		"a removed `identity`", InPlace,
-		"the known ids are dropped at the barrier: every repeat counts from then on; what was discarded stays discarded",
-		doNothing,
+		"a removed `identity`", ByReplay,
+		"the repeats that were discarded would be missing beside those that count now; and the known ids would stay in the state, where nothing drops them",
+		doReplay,
 	}
 	t[ruleEventID] = rule{
 		"`identity.event_id`", ByReplay,
@@ -183,10 +184,10 @@ func addRulesOfIdentityAndTime(t *[rules]rule) {
 		doNothing,
 	}
 	t[ruleAllowedLateness] = rule{
-		"`allowed_lateness`", InPlace,
-		"it decides what is corrected from local state and what is read back, not the values: a shorter one drops state at the barrier; " +
-			"under a longer one, windows that have expired by the old one are read back all the same",
-		doNothing,
+		"`allowed_lateness`", ByReplay,
+		"the state that a longer one wants has been dropped by the old one: a late event would correct a window from nothing; " +
+			"the state that only the old one kept would never be dropped under a shorter one",
+		doReplay,
 	}
 	t[ruleOnError] = rule{
 		"`on_error`", InPlace,
@@ -201,8 +202,13 @@ func addRulesOfObjects(t *[rules]rule) {
 		"which past events set which object's properties was decided by the old rule, and they are not read again",
 		doReplay,
 	}
-	t[ruleNewPart] = rule{
-		"a new property or aggregate over a stream that is read already", ByReplay,
+	t[ruleNewProperty] = rule{
+		"a new property from a stream that is read already", InPlace,
+		"the events from the barrier on set it; those before are not read again, so it is absent until such an event comes",
+		"where its past is wanted: " + doReplay,
+	}
+	t[ruleNewAggregate] = rule{
+		"a new aggregate over a stream that is read already", ByReplay,
 		"the stream's past has been read, and is not read again: in place it would be empty before the barrier, and the windows open at it too small",
 		doReplay,
 	}
@@ -226,7 +232,7 @@ func addRulesOfObjects(t *[rules]rule) {
 func addRulesOfAggregates(t *[rules]rule) {
 	t[ruleAggregateRemoved] = rule{
 		"a removed aggregate", InPlace,
-		"its state is dropped at the barrier: windows that are open are never published, those that were stay believed and are corrected no more",
+		"it counts no further from the barrier on: windows that are open are never published, late events that wait for a read-back neither; what was published stays believed and is corrected no more",
 		"to take it up again later, give it another name",
 	}
 	t[ruleAggregate] = rule{
@@ -240,9 +246,9 @@ func addRulesOfAggregates(t *[rules]rule) {
 		doReplay,
 	}
 	t[ruleValueRemoved] = rule{
-		"a removed value of an aggregate", InPlace,
-		"it is published no more from the barrier on; the values that were stay believed and are corrected no more",
-		"to take it up again later, give it another name",
+		"a removed value of an aggregate", ByReplay,
+		"the open windows, the totals and what is read back hold its accumulator: they would have another layout",
+		doReplay,
 	}
 	t[ruleValue] = rule{
 		"the function of a value, or its input", ByReplay,

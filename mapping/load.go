@@ -53,7 +53,8 @@ func Parse(name string, data []byte, env func(string) (string, bool)) (*Plan, er
 	}
 	r := &reader{file: name, env: env}
 	l := &loader{r: r, plan: &Plan{file: name}, streams: map[string]*streamEntry{}}
-	if root := r.document(data); root != nil {
+	root := r.document(data)
+	if root != nil {
 		l.load(root)
 	}
 	if len(r.faults) > 0 {
@@ -67,6 +68,7 @@ func Parse(name string, data []byte, env func(string) (string, bool)) (*Plan, er
 	if len(r.faults) > 0 {
 		return nil, &Error{Faults: r.faults}
 	}
+	l.plan.text = textOf(root)
 	return l.plan, nil
 }
 

@@ -27,6 +27,7 @@ type Plan struct {
 
 	file    string
 	missing []Fault // of the connections, see CheckConnections
+	text    []byte  // see Text
 }
 
 // Kafka holds the connection settings of the brokers. Secrets have been read

@@ -7,6 +7,7 @@ import (
 
 	"github.com/forge-platform/strom/event"
 	"github.com/forge-platform/strom/mapping"
+	"github.com/forge-platform/strom/state"
 )
 
 // TaskID names a task of a pipeline.
@@ -33,6 +34,8 @@ type Ack struct {
 	Waiting  int
 	Answered event.Epoch
 	Counters Counters
+	// Reads is the newest record format that the task's member reads.
+	Reads state.Format
 }
 
 // Announcement is what the coordinator announces: a barrier for every task.
@@ -54,6 +57,8 @@ type Announcement struct {
 	// Repeated is nil but where the announcement repeats one of an earlier
 	// generation: then it says where the tasks stood that had committed it.
 	Repeated map[TaskID]event.Offset
+	// Format is the record format in which the epoch is committed.
+	Format state.Format
 }
 
 // Barrier is the announcement as tasks see it.
@@ -93,9 +98,11 @@ func LongestInterval(e mapping.EpochSettings) time.Duration { return maxStretch 
 //  2. R(n) > R(n-1);
 //  3. an announced watermark never falls;
 //  4. what is announced depends on the acknowledgements of n-1 alone, but for
-//     R(n) under the wall clock and the name of a savepoint;
+//     R(n) under the wall clock, the name of a savepoint, and a mapping that was
+//     proposed;
 //  5. up to the last barrier that is repeated (see Repeats) what is announced is
-//     what was announced in an earlier generation.
+//     what was announced in an earlier generation, but for its format;
+//  6. every member whose task has acknowledged n-1 reads the format of n.
 type Coordinator struct {
 	tasks   []TaskID
 	sources map[TaskID]*mapping.Stream
@@ -148,6 +155,9 @@ func (c *Coordinator) Tasks() []TaskID { return c.tasks }
 
 // Last is the newest announcement that the coordinator knows of.
 func (c *Coordinator) Last() Announcement { return c.last }
+
+// TakeMapping makes the next announcement carry another mapping.
+func (c *Coordinator) TakeMapping(version string) { c.mapping = version }
 
 // Restore takes up an announcement that the log already holds.
 func (c *Coordinator) Restore(a Announcement) {
@@ -210,8 +220,11 @@ func (c *Coordinator) again(n event.Epoch) (Announcement, bool) {
 	if c.repeated == nil || c.repeated.Epoch != n {
 		return Announcement{}, false
 	}
-	c.last, c.repeated = *c.repeated, nil
-	return c.last, true
+	a := *c.repeated
+	// The members may read more now than those of the earlier generation did.
+	a.Format = max(a.Format, c.last.Format)
+	c.last, c.repeated = a, nil
+	return a, true
 }
 
 // Acked takes a task's acknowledgement.
@@ -235,6 +248,7 @@ func again(first, second Ack) Ack {
 	out := first
 	out.Answered = max(first.Answered, second.Answered)
 	out.AtEnd = second.AtEnd
+	out.Reads = second.Reads // of the member that has the task now
 	if !first.Next.Known || first.Next.None {
 		out.Next = second.Next
 	}
@@ -289,19 +303,23 @@ func (c *Coordinator) Next(now event.RecordedTime) (Announcement, bool) {
 		return c.again(n)
 	}
 	end := len(c.Missing()) == 0 && c.atEnd()
-	if len(c.Missing()) > 0 || (end && c.last.End) {
+	// A change of the mapping takes effect where nothing is left to read, too.
+	if len(c.Missing()) > 0 || (end && c.last.End && c.mapping == c.last.Mapping) {
 		return Announcement{}, false
 	}
 	a := Announcement{
 		Epoch: c.last.Epoch + 1, Mapping: c.mapping,
-		Watermarks: c.watermarks(), Idle: c.idle(), Granted: c.granted(), Hold: c.hold(), End: end,
+		Watermarks: c.watermarks(), Idle: c.idle(), Granted: c.granted(), Hold: c.hold(), End: end, Format: c.format(),
 	}
 	var ok bool
 	if a.Recorded, ok = c.recorded(now, a.End); !ok {
 		return Announcement{}, false
 	}
-	a.Savepoint = c.nextSavepoint(now)
-	c.carry(a.Savepoint)
+	// A savepoint is of one mapping: a barrier that changes it carries none.
+	if c.mapping == c.last.Mapping {
+		a.Savepoint = c.nextSavepoint(now)
+		c.carry(a.Savepoint)
+	}
 	c.adapt(&a)
 	c.last = a
 	return a, true
@@ -429,6 +447,16 @@ func (c *Coordinator) granted() event.Epoch {
 		upTo = min(upTo, c.acks[t].Answered)
 	}
 	return max(upTo, c.last.Granted)
+}
+
+// format is the newest record format that the members of all tasks read. It never
+// goes back: records of it have been written.
+func (c *Coordinator) format() state.Format {
+	read := state.NewestFormat
+	for _, t := range c.tasks {
+		read = min(read, max(c.acks[t].Reads, state.FormatOldest))
+	}
+	return max(read, c.last.Format, state.FormatOldest)
 }
 
 // hold says that some task has too many windows parked. Only sources can stop:

@@ -7,8 +7,9 @@ import (
 	"github.com/forge-platform/strom/event"
 )
 
-// ProgressVersion is the version of the progress record's format.
-const ProgressVersion = 1
+// ProgressVersion is the oldest version of the progress record's format. Its
+// version is the Format that it is written in.
+const ProgressVersion = int(FormatOldest)
 
 // Progress is what a task knows of itself at a barrier, besides its state. It
 // is the last record of the task in every changelog transaction.
@@ -37,6 +38,8 @@ type Progress struct {
 	Mapping string `json:"mapping"`
 	// Member is the transactional id that committed the epoch.
 	Member string `json:"member"`
+	// Next is what the next format holds; only builds for tests write it.
+	Next string `json:"next,omitempty"`
 }
 
 // InitialProgress is where a task stands before its first barrier.
@@ -47,9 +50,16 @@ func InitialProgress() Progress {
 	}
 }
 
-// Encode gives the progress record's value.
-func (p *Progress) Encode() ([]byte, error) {
-	p.V = ProgressVersion
+// Encode gives the progress record's value in the oldest format.
+func (p *Progress) Encode() ([]byte, error) { return p.EncodeAs(FormatOldest) }
+
+// EncodeAs gives the progress record's value in a format that this build knows.
+func (p *Progress) EncodeAs(f Format) ([]byte, error) {
+	if err := CheckFormat(f); err != nil {
+		return nil, err
+	}
+	p.V = int(max(f, FormatOldest))
+	p.upgrade(f)
 	b, err := json.Marshal(p)
 	if err != nil {
 		return nil, fmt.Errorf("encode progress: %w", err)
@@ -67,8 +77,8 @@ func ReadProgress(r Reader) (p Progress, ok bool, err error) {
 	if err := json.Unmarshal(raw, &p); err != nil {
 		return p, false, fmt.Errorf("%w: progress record: %w", event.ErrCorrupt, err)
 	}
-	if p.V != ProgressVersion {
-		return p, false, fmt.Errorf("%w: progress record version %d, this build knows %d", event.ErrVersion, p.V, ProgressVersion)
+	if p.V < ProgressVersion || p.V > int(NewestFormat) {
+		return p, false, fmt.Errorf("%w: progress record version %d, this build knows %d to %d", event.ErrVersion, p.V, ProgressVersion, NewestFormat)
 	}
 	return p, true, nil
 }

@@ -166,7 +166,7 @@ func TestProgressSurvivesItsRecord(t *testing.T) {
 		t.Errorf("got %+v, %v, %v", got, ok, err)
 	}
 	for text, want := range map[string]error{
-		`{"v":2,"epoch":7}`: event.ErrVersion, `{"epoch":7}`: event.ErrVersion, `{"v":1,`: event.ErrCorrupt, ``: event.ErrCorrupt,
+		fmt.Sprintf(`{"v":%d,"epoch":7}`, state.NewestFormat+1): event.ErrVersion, `{"epoch":7}`: event.ErrVersion, `{"v":1,`: event.ErrCorrupt, ``: event.ErrCorrupt,
 	} {
 		apply(t, s, 1, []state.Change{{Key: []byte{state.KeyProgress}, Value: []byte(text)}})
 		if _, ok, err := state.ReadProgress(s); ok || !errors.Is(err, want) {

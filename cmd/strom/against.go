@@ -1,13 +1,20 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
 
 	"github.com/forge-platform/strom/cmd/strom/internal/ui"
+	"github.com/forge-platform/strom/event"
+	"github.com/forge-platform/strom/kafka"
 	"github.com/forge-platform/strom/mapping"
+	"github.com/forge-platform/strom/processors"
 )
+
+// againstRunning is the value of --against that means the pipeline itself.
+const againstRunning = "running"
 
 // changesJSON is the JSON of a comparison of two mappings.
 type changesJSON struct {
@@ -15,6 +22,10 @@ type changesJSON struct {
 	Pipeline       string `json:"pipeline"`
 	Version        string `json:"version"`
 	AgainstVersion string `json:"against_version"`
+	// SinceEpoch and Since say behind which barrier the running mapping is in
+	// force; absent where it is from the beginning, and for a file.
+	SinceEpoch event.Epoch `json:"since_epoch,omitempty"`
+	Since      string      `json:"since,omitempty"`
 	// Class is the gravest of the changes: none, in_place, by_replay, refused.
 	Class   string       `json:"class"`
 	Changes []changeJSON `json:"changes"`
@@ -31,27 +42,78 @@ type changeJSON struct {
 // classJSON gives a class as JSON has it.
 func classJSON(c mapping.Class) string { return strings.ReplaceAll(c.String(), " ", "_") }
 
-// checkAgainst compares a mapping with an older one of the same pipeline. What
-// cannot be taken in place ends with exitPipeline, once it is printed.
-func (a *app) checkAgainst(path, against string) error {
+// checkAgainst compares a mapping with an older one of the same pipeline, from a
+// file or as it runs. What cannot be taken in place ends with exitPipeline, once
+// it is printed.
+func (a *app) checkAgainst(ctx context.Context, path, against string, conns connections) error {
 	after, err := a.loadChecked(path)
 	if err != nil {
 		return err
 	}
-	before, err := a.loadChecked(against)
+	var before *mapping.Plan
+	var running kafka.Registered
+	title := fmt.Sprintf("%s against %s", path, against)
+	switch against {
+	case "":
+		return usagef("--against needs a mapping file, or running")
+	case againstRunning:
+		before, running, err = a.runningMapping(ctx, after, conns)
+		title = path + " against what runs"
+	default:
+		before, err = a.loadChecked(against)
+	}
 	if err != nil {
 		return err
 	}
-	changes := mapping.Compare(before, after)
+	changes := running.Compare(before, after)
 	if a.json() {
-		err = a.printJSON(comparisonJSON(before, after, changes))
+		out := comparisonJSON(before, after, changes)
+		if running.Epoch > 0 {
+			out.SinceEpoch, out.Since = running.Epoch, running.Recorded.String()
+		}
+		err = a.printJSON(out)
 	} else {
-		err = a.printChanges(fmt.Sprintf("%s against %s", path, against), changes, before, after)
+		if running.Epoch > 0 {
+			title += fmt.Sprintf(" (in force since epoch %s, recorded time %s)", running.Epoch, running.Recorded)
+		}
+		err = a.printChanges(title, changes, before, after)
 	}
-	if err == nil && len(changes) > 0 && changes[0].Class != mapping.InPlace {
+	if err == nil && mapping.Worst(changes) != mapping.InPlace {
 		return reported(exitPipeline)
 	}
 	return err
+}
+
+// runningMapping asks Kafka for the mapping that a pipeline runs under. Its text
+// holds no connections, so those of the file are taken for its own.
+func (a *app) runningMapping(ctx context.Context, plan *mapping.Plan, conns connections) (*mapping.Plan, kafka.Registered, error) {
+	conns.fromEnv(a)
+	brokers := plan.Kafka
+	if len(conns.brokers) > 0 {
+		brokers.Brokers = conns.brokers
+	}
+	if len(brokers.Brokers) == 0 {
+		return nil, kafka.Registered{}, usagef("--against running needs the brokers: in the mapping, by --brokers or by %s", envBrokers)
+	}
+	g, err := kafka.CurrentGeneration(ctx, brokers, plan.Pipeline, a.log)
+	if err != nil {
+		return nil, kafka.Registered{}, orInterrupted(ctx, err)
+	}
+	r, err := kafka.ReadRegistered(ctx, brokers, processors.NewTopology(plan, max(g, 1)), a.log)
+	switch {
+	case err != nil:
+		return nil, r, orInterrupted(ctx, err)
+	case r.Version == plan.Version:
+		return plan, r, nil
+	case r.Text == "":
+		return nil, r, &kafka.MappingError{Pipeline: plan.Pipeline, Have: r.Version, Want: plan.Version}
+	}
+	old, err := mapping.Parse("the mapping in force, version "+r.Version, []byte(r.Text), nil)
+	if err != nil {
+		return nil, r, fmt.Errorf("this build cannot read the mapping that the pipeline runs under; a newer one has written it: %w", err)
+	}
+	old.Kafka, old.Ontology, old.Epoch.Interval = plan.Kafka, plan.Ontology, plan.Epoch.Interval
+	return old, r, nil
 }
 
 func comparisonJSON(before, after *mapping.Plan, changes []mapping.Change) changesJSON {
@@ -87,7 +149,7 @@ func (a *app) printChanges(title string, changes []mapping.Change, before, after
 		return err
 	}
 	a.printReasons(changes)
-	fmt.Fprintf(a.stdout, "\n%s\n", whatNow(before, after))
+	fmt.Fprintf(a.stdout, "\n%s\n", whatNow(before, after, changes))
 	return nil
 }
 
@@ -108,18 +170,20 @@ func (a *app) printReasons(changes []mapping.Change) {
 	}
 }
 
-// whatNow says what to do with the new file in this version of the program,
-// which takes no change of the mapping's version.
-func whatNow(before, after *mapping.Plan) string {
+// whatNow says what to do with the new file.
+func whatNow(before, after *mapping.Plan, changes []mapping.Change) string {
 	switch {
 	case before.Pipeline != after.Pipeline:
 		return "The files are of two pipelines; nothing else of them was compared."
 	case before.Version == after.Version:
-		return "Both files have version " + after.Version + ": a running pipeline takes the new one when its replicas restart."
+		return "Both have version " + after.Version + ": a running pipeline takes the new file when its replicas restart."
+	case mapping.Worst(changes) == mapping.InPlace:
+		return `A running pipeline takes all of this at an announced barrier, on all replicas at
+once: restart them one after the other with the new file.`
 	}
-	return `A pipeline that has run under the old file cannot take any of this yet, not in
-place either: strom run refuses the new file with exit code 9. Undo the change;
-or replay: run the new file under another pipeline name, with an empty database
-and another --data-dir. It reads its topics from their start, as far as they
-still reach.`
+	return `A pipeline that has run under the old mapping cannot take the new file: strom run
+refuses it with exit code 9, and changes nothing. Undo what is not in place; or
+replay: run the new file under another pipeline name, with an empty database and
+another --data-dir. It reads its topics from their start, as far as they still
+reach.`
 }

@@ -15,6 +15,7 @@ import (
 
 func (a *app) checkCommand() *cobra.Command {
 	var against string
+	var conns connections
 	c := &cobra.Command{
 		Use: "check MAPPING", Short: "Check a mapping file and show what it makes, or what it changes",
 		Long: `Check reads a mapping file and reports every fault at once, each with its line
@@ -23,20 +24,21 @@ which streams it reads, which stages and topics it makes, which objects and
 aggregates come of it. Nothing is connected to.
 
 With --against OLD it says what the file changes in a pipeline that has run
-under OLD, and classes every change: in place (at a barrier), by replay (the
-topics have to be read again), or refused. The exit code is 0 where nothing is
-changed, or all of it in place, and 9 else. This version of strom run takes a
-changed mapping in no class yet, only other connections and another
-epoch.interval.`,
+under OLD, and with --against running in the pipeline as it runs (which asks
+Kafka). Every change is classed: in place (strom run takes it at an announced
+barrier), by replay (the topics have to be read again), or refused. The exit
+code is 0 where nothing is changed, or all of it in place, and 9 else, where
+strom run refuses the file.`,
 		Args: arguments(1, 1),
 		RunE: func(c *cobra.Command, args []string) error {
 			if c.Flags().Changed("against") {
-				return a.checkAgainst(args[0], against)
+				return a.checkAgainst(c.Context(), args[0], against, conns)
 			}
 			return a.check(args[0])
 		},
 	}
-	c.Flags().StringVar(&against, "against", "", "compare with this older mapping file of the same pipeline, and class the changes")
+	c.Flags().StringVar(&against, "against", "", "compare with this older mapping `FILE` of the same pipeline, or with what runs (running), and class the changes")
+	addBrokersFlag(c, &conns.brokers)
 	return c
 }
 

@@ -150,7 +150,7 @@ func TestAPropertyOfAnotherPipeline(t *testing.T) {
 	other := writeMapping(t, "pipeline: shop", "pipeline: other")
 	strom(t, env, "run", other, "--data-dir", t.TempDir(), "--until-end").want(t, exitPipeline, `Order.status is written by pipeline "shop"`)
 	changed := writeMapping(t, "{status: status}", "{status: {value: status, kind: decimal}}")
-	strom(t, env, "run", changed, "--data-dir", t.TempDir(), "--until-end").want(t, exitPipeline, "a changed mapping cannot take effect in place")
+	strom(t, env, "run", changed, "--data-dir", t.TempDir(), "--until-end").want(t, exitPipeline, "these changes cannot take effect in place", "Order.properties.status.kind: text → decimal, refused")
 	env[envBrokers] = kafkatest.New(t, kafkatest.Topic("orders", 1)).Addr()
 	strom(t, env, "run", changed, "--data-dir", t.TempDir(), "--until-end").want(t, exitPipeline, "Order.status is stored as text and cannot become decimal")
 }

@@ -42,6 +42,8 @@ type replica struct {
 	flags  []string
 	p      *process
 	frozen bool
+	// binary is the program that it runs; empty: this one.
+	binary string
 }
 
 func newFleet(t *testing.T, brokers []string, mapping string, session time.Duration) *fleet {
@@ -74,7 +76,7 @@ func (r *replica) start() {
 	for k, v := range f.env() {
 		env = append(env, k+"="+v)
 	}
-	r.p, r.frozen = start(f.t, env, args...), false
+	r.p, r.frozen = startBinary(f.t, r.binary, env, args...), false
 }
 
 func (r *replica) running() bool { return r.p != nil }

@@ -139,7 +139,16 @@ type process struct {
 // start starts the program; the test's end kills it.
 func start(t *testing.T, env []string, args ...string) *process {
 	t.Helper()
+	return startBinary(t, "", env, args...)
+}
+
+// startBinary starts another build of the program; "" is this one.
+func startBinary(t *testing.T, binary string, env []string, args ...string) *process {
+	t.Helper()
 	p := prepare(t, env, args...)
+	if binary != "" {
+		p.cmd.Path = binary
+	}
 	if err := p.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}

@@ -29,6 +29,7 @@ type runFlags struct {
 	dataDir, replica string
 	checkpointDir    string
 	static           bool
+	reinstate        bool
 	sessionTimeout   time.Duration
 	memory           membudget.Bytes
 }
@@ -47,6 +48,11 @@ dies the others take its tasks after --session-timeout; with
 --static-membership one that is started again before that finds its tasks as
 they were.
 
+A changed mapping takes effect at an announced barrier, on all replicas at once,
+where all that it changes can be made in place; else run refuses it (strom check
+--against running says which it is). A replica whose file is older than the
+mapping in force goes on under that one.
+
 A flag goes before its environment variable (STROM_BROKERS, STROM_POSTGRES),
 and that before the mapping. What a URL on the command line says, other users
 of the machine can see: give passwords by STROM_POSTGRES, PGPASSWORD or the
@@ -63,6 +69,7 @@ mapping's {env: NAME} or {file: PATH}.`,
 	flags.StringVar(&f.checkpointDir, "checkpoint-dir", "", "directory for savepoints, one for all replicas (default: checkpoints in the data directory)")
 	flags.StringVar(&f.replica, "replica", "", "name of this process among the replicas of the pipeline; by default one that nobody else has")
 	flags.BoolVar(&f.static, "static-membership", false, "keep the replica's tasks for it while it is away for less than the session timeout; needs --replica, the same at every start")
+	flags.BoolVar(&f.reinstate, "reinstate-mapping", false, "let the file's mapping take effect again though it was in force before and was replaced")
 	flags.DurationVar(&f.sessionTimeout, "session-timeout", 10*time.Second, "how long a replica may be silent before the others take its tasks")
 	flags.Var(&f.memory, "memory", memoryUsage)
 	flags.Lookup("memory").DefValue = "" // the machine's, see memoryUsage
@@ -74,8 +81,12 @@ mapping's {env: NAME} or {file: PATH}.`,
 const memoryUsage = "memory that this process may use, as in 2GiB or 500MB (default: half of the cgroup's limit, else of the machine's memory)"
 
 func addConnectionFlags(c *cobra.Command, f *connections) {
-	c.Flags().StringSliceVar(&f.brokers, "brokers", nil, "addresses of Kafka brokers, HOST:PORT,... (or STROM_BROKERS)")
+	addBrokersFlag(c, &f.brokers)
 	addPostgresFlag(c, &f.postgres)
+}
+
+func addBrokersFlag(c *cobra.Command, to *[]string) {
+	c.Flags().StringSliceVar(to, "brokers", nil, "addresses of Kafka brokers, HOST:PORT,... (or STROM_BROKERS)")
 }
 
 func addPostgresFlag(c *cobra.Command, to *string) {
@@ -110,7 +121,7 @@ func (a *app) run(c *cobra.Command, path string, f runFlags) error {
 	}
 	return a.runPipeline(ctx, pipeline.Run{
 		Plan: plan, Kafka: plan.Kafka, Ontology: plan.Ontology, DataDir: dir.Path(), CheckpointDir: f.checkpointDir, Replica: f.replica,
-		StaticMembership: f.static, SessionTimeout: f.sessionTimeout, UntilEnd: f.untilEnd, Log: a.log, Metrics: w.metrics, Memory: f.memory,
+		StaticMembership: f.static, SessionTimeout: f.sessionTimeout, UntilEnd: f.untilEnd, Reinstate: f.reinstate, Log: a.log, Metrics: w.metrics, Memory: f.memory,
 	})
 }
 

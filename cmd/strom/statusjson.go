@@ -9,6 +9,7 @@ import (
 	"github.com/forge-platform/strom/kafka"
 	"github.com/forge-platform/strom/processors"
 	"github.com/forge-platform/strom/sinks/ontology"
+	"github.com/forge-platform/strom/state"
 )
 
 // statusJSON is the status for programs; it is documented in docs/cli.md.
@@ -22,11 +23,17 @@ type statusJSON struct {
 	Age         *float64 `json:"age_seconds"`
 	AnnouncedBy *string  `json:"announced_by"`
 	// Coordinator announces the next one.
-	Coordinator ownerJSON         `json:"coordinator"`
-	Ended       bool              `json:"ended"`   // the last epoch ended the input
-	Holding     bool              `json:"holding"` // sources wait: too many late events are parked
-	Mapping     string            `json:"mapping_version"`
-	Watermarks  map[string]string `json:"watermarks"`
+	Coordinator ownerJSON `json:"coordinator"`
+	Ended       bool      `json:"ended"`   // the last epoch ended the input
+	Holding     bool      `json:"holding"` // sources wait: too many late events are parked
+	Mapping     string    `json:"mapping_version"`
+	// MappingSinceEpoch is the barrier behind which the mapping is in force, and
+	// MappingSince its recorded time; absent where it is from the beginning.
+	MappingSinceEpoch event.Epoch `json:"mapping_since_epoch,omitempty"`
+	MappingSince      string      `json:"mapping_since,omitempty"`
+	// Format is the record format that the fleet writes.
+	Format     state.Format      `json:"record_format"`
+	Watermarks map[string]string `json:"watermarks"`
 	// WatermarksHeldBy are the partitions whose watermark is the least of their stream.
 	WatermarksHeldBy []watermarkHolder `json:"watermarks_held_by"`
 	Totals           totalsJSON        `json:"totals"`
@@ -140,6 +147,10 @@ func newStatusJSON(name string, st *kafka.Status, info *ontology.PipelineInfo) *
 		out.Recorded, out.AnnouncedAt = new(st.Newest.Recorded.String()), instantText(st.AnnouncedAt)
 		out.Age, out.AnnouncedBy = secondsSince(st.AnnouncedAt, st.Taken), new(st.Announcer)
 	}
+	if st.Mapping.Epoch > 0 {
+		out.MappingSinceEpoch, out.MappingSince = st.Mapping.Epoch, st.Mapping.Recorded.String()
+	}
+	out.Format = max(st.Newest.Format, state.FormatOldest)
 	for stream, w := range st.Newest.Watermarks {
 		out.Watermarks[stream] = w.String()
 	}

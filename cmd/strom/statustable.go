@@ -25,6 +25,9 @@ func (s *statusTable) print() error {
 		generation = ", generation " + s.Ontology.Generation.String()
 	}
 	s.line("pipeline %s%s: %s", s.style.Bold(s.Pipeline), generation, s.epochText())
+	if s.MappingSince != "" {
+		s.line("mapping version %s, in force since epoch %s, recorded time %s", s.Mapping, s.MappingSinceEpoch, s.MappingSince)
+	}
 	for _, stream := range slices.Sorted(maps.Keys(s.Watermarks)) {
 		s.line("watermark of %s: %s", stream, s.Watermarks[stream])
 	}

@@ -62,7 +62,9 @@ type Run struct {
 	// Memory is what this process may use; 0: membudget.Default.
 	Memory   membudget.Bytes
 	UntilEnd bool
-	Log      *slog.Logger
+	// Reinstate is as in kafka.Config.
+	Reinstate bool
+	Log       *slog.Logger
 	// Watch, where set, is told of everything that the engine sees, and Metrics
 	// of what it does.
 	Watch   *Watch
@@ -82,7 +84,7 @@ func (r Run) Do(ctx context.Context) error {
 	r.Memory.Apply()
 	c := kafka.Config{
 		Topology: topology, Kafka: r.Kafka, DataDir: r.DataDir, CheckpointDir: r.CheckpointDir, Memory: r.Memory,
-		Replica: r.Replica, StaticMembership: r.StaticMembership, SessionTimeout: r.SessionTimeout, UntilEnd: r.UntilEnd, Log: r.Log,
+		Replica: r.Replica, StaticMembership: r.StaticMembership, SessionTimeout: r.SessionTimeout, UntilEnd: r.UntilEnd, Reinstate: r.Reinstate, Log: r.Log,
 	}
 	o := ontology.Options{Logger: r.Log}
 	if r.Metrics != nil {
@@ -93,11 +95,11 @@ func (r Run) Do(ctx context.Context) error {
 		r.Watch.readBy(topology)
 	}
 	c.Observe = r.observe
-	engine := kafka.New(c)
-	if r.Metrics != nil {
-		r.Metrics.Watch(engine)
-	}
-	return engine.Run(ctx)
+	return kafka.Run(ctx, c, func(e *kafka.Engine) {
+		if r.Metrics != nil {
+			r.Metrics.Watch(e)
+		}
+	})
 }
 
 func (r Run) observe(o kafka.Observation) {
