@@ -50,6 +50,9 @@ func Run(ctx context.Context, c Config, watch func(*Engine)) error {
 			return err
 		}
 		e := New(c)
+		if done > 0 {
+			e.config.At("mapping.begun")
+		}
 		e.take(course)
 		if watch != nil {
 			watch(e)
@@ -315,6 +318,7 @@ func (e *Engine) heard(r *controlRecord) error {
 	case e.course.record != nil && r.Epoch <= e.course.record.Epoch:
 		return nil // the log begins before the newest barrier: these are past
 	case r.changes() && !e.switching.begun():
+		e.config.At("mapping.heard")
 		e.switching.epoch.Store(int64(r.Epoch))
 		e.log.Info("a barrier brings another mapping", "epoch", r.Epoch, "mapping", r.Mapping, "before", e.topology.Plan.Version)
 		return nil
@@ -353,6 +357,7 @@ func (e *Engine) changeMapping(ctx context.Context) error {
 			e.log.Debug("ask the ontology how far it is", "error", err)
 		}
 		if settled {
+			e.config.At("mapping.settled")
 			e.switching.done.Store(e.switching.epoch.Load())
 			return errSwitch
 		}
@@ -366,7 +371,11 @@ func (e *Engine) proposeMapping(ctx context.Context) error {
 		return err
 	}
 	// A lost one is written again.
-	e.client.Produce(ctx, &kgo.Record{Topic: e.topology.ControlTopic(), Value: value}, nil)
+	e.client.Produce(ctx, &kgo.Record{Topic: e.topology.ControlTopic(), Value: value}, func(_ *kgo.Record, err error) {
+		if err == nil {
+			e.config.At("mapping.proposed")
+		}
+	})
 	return nil
 }
 

@@ -327,6 +327,9 @@ func (a *announcer) announce(ctx context.Context, next processors.Announcement) 
 	}
 	a.announcedAt, a.mappingAt = time.Now(), at
 	a.engine.config.At("announced")
+	if changes {
+		a.engine.config.At("mapping.announced")
+	}
 	return nil
 }
 

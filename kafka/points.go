@@ -59,6 +59,13 @@ func Points() []string {
 		"savepoint.part",       // they have their name
 		"savepoint.manifest",   // all parts are there, the manifest is about to be
 
+		// Another mapping takes effect.
+		"mapping.proposed",  // the broker has the proposal of a replica with another file
+		"mapping.announced", // the barrier that brings it is announced
+		"mapping.heard",     // a replica has heard of it, its tasks have not
+		"mapping.settled",   // all have committed that barrier, the engine is about to end
+		"mapping.begun",     // the next one is about to be made, under the new mapping
+
 		// The sink.
 		"sink.apply",   // chunks are about to be applied
 		"sink.applied", // the database has confirmed them, the group's offset is behind

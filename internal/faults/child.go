@@ -110,14 +110,14 @@ func (c *child) run(stdin io.Reader, stderr io.Writer) error {
 	c.armed.Store(c.spec.Armed)
 	c.points, c.released = kafka.Points(), ctx.Done()
 	go c.listen(stdin, cancel)
-	engine, err := c.engine(stderr)
+	config, err := c.config(stderr)
 	if err != nil {
 		return err
 	}
 	if c.spec.Savepoints != "" {
 		go c.save(ctx)
 	}
-	if err := engine.Run(ctx); err != nil && !errors.Is(err, context.Canceled) {
+	if err := kafka.Run(ctx, config, nil); err != nil && !errors.Is(err, context.Canceled) {
 		return err
 	}
 	if errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
@@ -144,17 +144,17 @@ const (
 	childCacheBytes  = 16 << 20
 )
 
-func (c *child) engine(stderr io.Writer) (*kafka.Engine, error) {
+func (c *child) config(stderr io.Writer) (kafka.Config, error) {
 	plan, err := mapping.Load(c.spec.Mapping, os.LookupEnv)
 	if err != nil {
-		return nil, err
+		return kafka.Config{}, err
 	}
 	level := slog.LevelInfo
 	if c.spec.Debug {
 		level = slog.LevelDebug
 	}
 	log := slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: level}))
-	return kafka.New(kafka.Config{
+	return kafka.Config{
 		Topology: processors.NewTopology(plan, generation), Kafka: mapping.Kafka{Brokers: c.spec.Brokers},
 		DataDir: c.spec.DataDir, CheckpointDir: c.spec.Savepoints, Replica: c.spec.Replica, StaticMembership: c.spec.Static, UntilEnd: c.spec.UntilEnd,
 		SessionTimeout: c.spec.Session, RebalanceTimeout: 2 * c.spec.Session,
@@ -164,7 +164,7 @@ func (c *child) engine(stderr io.Writer) (*kafka.Engine, error) {
 			conn := mapping.Ontology{Postgres: mapping.NewSecret(c.spec.Postgres)}
 			return ontology.Open(ctx, conn, p, ontology.Options{Logger: log, At: c.at})
 		},
-	}), nil
+	}, nil
 }
 
 // childSavepoint bounds the wait for one savepoint: one whose replica has died

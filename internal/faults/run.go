@@ -98,6 +98,7 @@ type run struct {
 	postgres string
 	facts    *facts
 	topology *processors.Topology
+	changed  string // path of the changed mapping, see changes.go
 	horizon  *horizonWatch
 	feed     *feed
 	undo     []func()
@@ -128,6 +129,9 @@ func (r *run) prepare(ctx context.Context) error {
 		return err
 	}
 	r.topology = processors.NewTopology(plan, generation)
+	if err := r.writeChanged(); err != nil {
+		return err
+	}
 	broker, stop, err := h.NewBroker(ctx)
 	if err != nil {
 		return err
@@ -190,6 +194,9 @@ func (r *run) start(ctx context.Context, s childSpec) (*replica, error) {
 		s.Savepoints = r.savepoints()
 	}
 	s.Mapping, s.Brokers, s.Postgres = r.mapping, r.broker.Brokers(), r.postgres
+	if r.c.changes() && len(r.replicas) > 0 {
+		s.Mapping = r.changed // the first one has the old file
+	}
 	s.Session, s.Debug = r.harness.session(), r.harness.Debug
 	p, err := startReplica(ctx, s)
 	if err == nil {

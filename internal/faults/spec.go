@@ -95,6 +95,14 @@ func specs() []spec {
 		"savepoint.part":       {from: few, to: 4},
 		"savepoint.manifest":   {from: few, to: fewTo},
 
+		// The one with the new file takes over, or joins; the barrier is announced
+		// by whom it joins.
+		"mapping.proposed":  {scenario: takingOver, from: few, to: few},
+		"mapping.announced": {scenario: givingUp, from: few, to: few},
+		"mapping.heard":     {scenario: takingOver, from: few, to: few},
+		"mapping.settled":   {scenario: takingOver, from: few, to: few},
+		"mapping.begun":     {scenario: takingOver, from: few, to: few},
+
 		"revoke.idle":      {scenario: givingUp, from: few, to: few},
 		"revoke.partly":    {scenario: givingUp, from: few, to: few, hold: Trigger{Point: "handover", N: 30}, only: workloadMeters},
 		"revoke.in_flight": {scenario: givingUp, from: few, to: few, hold: Trigger{Point: "commit.offsets", N: 20}},

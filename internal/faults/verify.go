@@ -43,6 +43,9 @@ func (r *run) check(ctx context.Context, before answers) error {
 	if err := r.checkSavepoints(ctx); err != nil {
 		return err
 	}
+	if err := r.checkMapping(ctx); err != nil {
+		return err
+	}
 	var faults []error
 	note := func(name string, err error) {
 		if err != nil {
