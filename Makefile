@@ -34,7 +34,7 @@ COMPOSE ?= docker compose
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: demo dev build test test-apache lint bench bench-smoke faults sim vectors up down clean help
+.PHONY: demo dev build test test-apache lint bench bench-full bench-programs bench-report bench-smoke faults sim vectors up down clean help
 
 demo: build ## Run the demo on real earthquakes: needs nothing but Go, ends by itself
 	@$(STROM) demo $(ARGS)
@@ -85,17 +85,40 @@ BENCH_ROUNDS ?= 3
 BENCH_EVENTS_CONSUME ?= 120000000
 BENCH_EVENTS_10K     ?= 60000000
 BENCH_EVENTS_100K    ?= 15000000
+BENCH_EVENTS_1M      ?= 10000000
+BENCH_EVENTS_10M     ?= 15000000
 BENCH_EVENTS_OF      ?= kafka-streams=8000000,flink=8000000,goka=4000000
 BENCH_FLAGS  ?= --broker apache --seed 1
 BENCH_PEERS  := bench/peers/kafka-streams bench/peers/flink
 
-bench: build $(BIN)/bench-goka ## Measure ours, Kafka Streams, Flink and stock goka: most of an hour (needs Maven)
+BENCH_AGGREGATE = $(STROM) bench aggregate $(BENCH_FLAGS)
+BENCH_ALL_PEERS = --engine strom,kafka-streams,flink,goka --events-of $(BENCH_EVENTS_OF) --rounds $(BENCH_ROUNDS)
+
+bench: bench-programs ## Measure ours beside Kafka Streams, Flink and stock goka, and what ours does alone: most of an hour (needs Maven)
+	$(BENCH_AGGREGATE) $(BENCH_ALL_PEERS) --keys 10000 --events $(BENCH_EVENTS_10K) --out bench/results/aggregate-10k.json
+	$(BENCH_AGGREGATE) $(BENCH_ALL_PEERS) --keys 100000 --events $(BENCH_EVENTS_100K) --out bench/results/aggregate-100k.json
+	$(STROM) bench consume --events $(BENCH_EVENTS_CONSUME) --rounds $(BENCH_ROUNDS) $(BENCH_FLAGS) --out bench/results/consume-10k.json
+	$(BENCH_AGGREGATE) --keys 1000000 --events $(BENCH_EVENTS_1M) --rounds $(BENCH_ROUNDS) --out bench/results/aggregate-1m.json
+	$(STROM) bench sink --rounds $(BENCH_ROUNDS) --out bench/results/sink.json
+	$(STROM) bench latency --out bench/results/latency.json
+	$(STROM) bench recover --rounds $(BENCH_ROUNDS) --out bench/results/recover.json
+	$(MAKE) bench-report
+
+bench-full: bench-programs ## Measure what make bench leaves out: 10 M keys, late events, fewer partitions, a database that stalls
+	$(BENCH_AGGREGATE) --keys 10000000 --events $(BENCH_EVENTS_10M) --out bench/results/aggregate-10m.json
+	$(BENCH_AGGREGATE) $(BENCH_ALL_PEERS) --keys 10000 --events $(BENCH_EVENTS_10K) --late 0.01 --out bench/results/aggregate-10k-late1.json
+	$(BENCH_AGGREGATE) $(BENCH_ALL_PEERS) --keys 10000 --events $(BENCH_EVENTS_10K) --late 0.2 --out bench/results/aggregate-10k-late20.json
+	for n in 1 2; do $(BENCH_AGGREGATE) --keys 10000 --events $(BENCH_EVENTS_10K) --partitions $$n --out bench/results/aggregate-10k-partitions$$n.json || exit 1; done
+	$(STROM) bench stall --out bench/results/stall.json
+	$(MAKE) bench-report
+
+bench-programs: build $(BIN)/bench-goka
 	set -e; for peer in $(BENCH_PEERS); do mvn -B -q -f "$$peer" clean package; done
 	@mkdir -p bench/results
-	$(STROM) bench consume --events $(BENCH_EVENTS_CONSUME) --rounds $(BENCH_ROUNDS) $(BENCH_FLAGS) --out bench/results/consume-10k.json
-	$(STROM) bench aggregate --engine strom,kafka-streams,flink,goka --keys 10000 --events $(BENCH_EVENTS_10K) --events-of $(BENCH_EVENTS_OF) --rounds $(BENCH_ROUNDS) $(BENCH_FLAGS) --out bench/results/aggregate-10k.json
-	$(STROM) bench aggregate --engine strom,kafka-streams,flink,goka --keys 100000 --events $(BENCH_EVENTS_100K) --events-of $(BENCH_EVENTS_OF) --rounds $(BENCH_ROUNDS) $(BENCH_FLAGS) --out bench/results/aggregate-100k.json
-	$(STROM) bench report bench/results/*.json --out bench/REPORT.md
+
+bench-report: build ## Draw and write bench/REPORT.md from bench/results
+	go run ./bench/cmd/plots -out bench/plots bench/results/*.json
+	$(STROM) bench report bench/results/*.json --plots plots --out bench/REPORT.md
 
 bench-smoke: build $(BIN)/bench-goka ## Run a tiny round of ours and stock goka, checked, in under a minute
 	@$(STROM) bench aggregate --engine strom,goka --events 3000000 --events-of goka=200000 --rounds 2 --timeout 40s --goka $(BIN)/bench-goka

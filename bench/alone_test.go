@@ -24,7 +24,7 @@ func aloneRun(t *testing.T, c Config) (*Result, *Run) {
 	if run.Wrong != "" || run.Counts || run.CPUSeconds <= 0 || run.MaxRSS <= 0 {
 		t.Errorf("the run: %+v", run)
 	}
-	text := Report([]*Result{r})
+	text := Report([]*Result{r}, "")
 	for _, f := range run.Figures {
 		if f.Value <= 0 {
 			t.Errorf("%s was not measured: %+v", f.Name, f)

@@ -251,6 +251,12 @@ func Measure(ctx context.Context, c Config) (*Result, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
+	// A peer that is not built is found before minutes have gone into its input.
+	for _, name := range c.Engines {
+		if _, err := (&harness{config: &c}).engine(name).version(); err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+	}
 	b, err := startBroker(ctx, &c)
 	if err != nil {
 		return nil, err

@@ -33,7 +33,7 @@ func TestARunOfOursIsRightLateEventsIncluded(t *testing.T) {
 	if s := r.Summaries; len(s) != 1 || s[0].Median != run.PerSecond || s[0].Counts {
 		t.Errorf("summaries: %+v", s)
 	}
-	if text := Report([]*Result{r}); !strings.Contains(text, run.Result) || !strings.Contains(text, "(") {
+	if text := Report([]*Result{r}, ""); !strings.Contains(text, run.Result) || !strings.Contains(text, "(") {
 		t.Errorf("the report does not tell it:\n%s", text)
 	}
 }

@@ -153,6 +153,9 @@ func (p Panes) addPacked(key, value []byte) error {
 type gokaPeer struct{ config *Config }
 
 func (g *gokaPeer) version() (string, error) {
+	if _, err := exec.LookPath(g.config.Goka); err != nil {
+		return "", fmt.Errorf("its program is not there (%w): build it with `go build -o %s ./bench/peers/goka`", err, g.config.Goka)
+	}
 	return "goka " + moduleVersion("github.com/lovoo/goka"), nil
 }
 

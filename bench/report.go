@@ -5,10 +5,15 @@ import (
 	"strings"
 )
 
-// Report writes results as a page of Markdown.
-func Report(results []*Result) string {
+// Report writes results as a page of Markdown. plots is the directory, as the
+// page sees it, in which bench/cmd/plots has drawn them; empty: it shows none.
+func Report(results []*Result, plots string) string {
 	var b strings.Builder
 	b.WriteString(reportHead)
+	b.WriteString(goalsTable(results))
+	if plots != "" {
+		fmt.Fprintf(&b, "\n![Events a second, beside peers](%[1]s/rates.svg)\n\n![Processor time of an event, by keys](%[1]s/cost.svg)\n", plots)
+	}
 	for _, r := range results {
 		r.section(&b)
 	}

@@ -241,7 +241,7 @@ func (a *app) printBench(r *bench.Result) error {
 }
 
 func (a *app) benchReportCommand() *cobra.Command {
-	var out string
+	var out, plots string
 	c := &cobra.Command{
 		Use: "report RESULT...", Short: "Write a report of results that --out has written",
 		Args: arguments(1, 1000),
@@ -254,7 +254,7 @@ func (a *app) benchReportCommand() *cobra.Command {
 				}
 				results = append(results, r)
 			}
-			text := bench.Report(results)
+			text := bench.Report(results, plots)
 			if out == "" {
 				_, err := fmt.Fprint(a.stdout, text)
 				return err
@@ -262,6 +262,7 @@ func (a *app) benchReportCommand() *cobra.Command {
 			return os.WriteFile(out, []byte(text), 0o644)
 		},
 	}
+	c.Flags().StringVar(&plots, "plots", "", "directory of the plots that the report shows, as seen from where it lies")
 	c.Flags().StringVar(&out, "out", "", "file for the report, as Markdown")
 	return c
 }
