@@ -28,6 +28,8 @@ const (
 	ReasonBadKey         Reason = "bad_key"          // the key is not a text or a number, or too long
 	ReasonNoIdentity     Reason = "no_identity"      // the identity field is absent or null
 	ReasonConflict       Reason = "conflict"         // same identity, other content
+	ReasonBadSequence    Reason = "bad_sequence"     // the sequence number is no integer of 64 bits
+	ReasonGaps           Reason = "gaps"             // the sequence numbers of the key have too many gaps
 	ReasonExpression     Reason = "expression"       // an expression of the mapping failed on this event
 	ReasonBadValue       Reason = "bad_value"        // a property's value is not of its declared kind
 	ReasonTooLarge       Reason = "too_large"        // a result of this event would be too large for its topic

@@ -1,6 +1,7 @@
 package mapping
 
 import (
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -57,70 +58,146 @@ func (l *loader) values(t *ObjectType, a *Aggregate, s *section, from *streamEnt
 	}
 	// By name, so that the stored accumulators do not depend on the file's order.
 	slices.Sort(v.order)
-	var funcs []windows.Func
+	var steps []windows.Step
 	for _, name := range v.order {
 		v.nameOf(name, "a value")
-		fn, input, ok := l.function(v, name, from)
+		c, ok := l.function(v, name, from)
 		if !ok {
 			continue
 		}
-		kind := event.KindDecimal
-		if fn == windows.Count || fn == windows.CountValues {
-			kind = event.KindInteger
+		kind := c.kindOf()
+		step := windows.Step{Func: c.fn}
+		if c.publishesInput() {
+			step.Convert = func(s event.Scalar) (event.Value, *event.Reject) { return ConvertValue(kind, s) }
 		}
-		funcs = append(funcs, fn)
-		a.Values = append(a.Values, AggregateValue{Name: name, Kind: kind, Input: input})
+		steps = append(steps, step)
+		a.Values = append(a.Values, AggregateValue{Name: name, Kind: kind, Input: c.input})
 		t.Properties = append(t.Properties, PropertyDef{Name: a.Name + "." + name, Kind: kind, Windowed: true})
 	}
-	a.Layout = windows.NewLayout(funcs)
+	a.Layout = windows.NewLayoutOf(steps)
+}
+
+// functionOf is an aggregate function and its input.
+type functionOf struct {
+	fn    windows.Func
+	input *Expr
+	kind  event.Kind // as the mapping says it; KindUnknown where it does not
+}
+
+// publishesInput says that what the function publishes is one of its inputs.
+func (c *functionOf) publishesInput() bool { return c.fn == windows.First || c.fn == windows.Last }
+
+// kindOf is the kind of what the function publishes.
+func (c *functionOf) kindOf() event.Kind {
+	switch c.fn {
+	case windows.Count, windows.CountValues:
+		return event.KindInteger
+	case windows.Any, windows.All:
+		return event.KindBoolean
+	case windows.First, windows.Last:
+		switch {
+		case c.kind != event.KindUnknown:
+			return c.kind
+		case c.input != nil && c.input.static == typeNumber:
+			return event.KindDecimal
+		case c.input != nil && c.input.static == typeBool:
+			return event.KindBoolean
+		}
+		return event.KindText
+	case windows.Sum, windows.Min, windows.Max, windows.Avg:
+	}
+	return event.KindDecimal
 }
 
 // functionCall is an aggregate function around an expression.
 var functionCall = regexp.MustCompile(`^\s*([A-Za-z_]+)\s*\((?s:(.*))\)\s*$`)
 
-// function reads count(), count(expr), sum(expr) or {sum: expr}.
-func (l *loader) function(v *section, name string, from *streamEntry) (windows.Func, *Expr, bool) {
+// function reads count(), count(expr), sum(expr), {sum: expr} or
+// {last: expr, kind: integer}.
+func (l *loader) function(v *section, name string, from *streamEntry) (functionOf, bool) {
 	n, key := v.value[name], v.path(name)
-	const advice = "write count(), count(x), sum(x), min(x), max(x), avg(x), {sum: x} and so on"
+	const advice = "write count(), count(x), sum(x), min(x), max(x), avg(x), last(x), {sum: x} and so on"
 	if n.Kind == yaml.MappingNode {
-		s := l.r.section(n, key, nil)
-		if len(s.order) != 1 {
-			l.r.fault(n, key, advice, "a value is one function, these are %d keys", len(s.order))
-			return 0, nil, false
-		}
-		fn, ok := v.functionName(s.keys[s.order[0]], key, s.order[0])
-		input := s.expr(s.order[0], from)
-		if fn == windows.Count {
-			return windows.CountValues, input, ok && s.counts(s.order[0], input)
-		}
-		return fn, s.numeric(s.order[0], input), ok
+		return l.functionByKey(v, name, from, advice)
 	}
 	text, ok := v.text(name)
 	if !ok {
-		return 0, nil, false
+		return functionOf{}, false
 	}
 	m := functionCall.FindStringSubmatchIndex(text)
 	if m == nil {
 		v.fault(name, advice, "%s is not an aggregate function", quoteShort(text))
-		return 0, nil, false
+		return functionOf{}, false
 	}
 	fn, ok := v.functionName(n, key, text[m[2]:m[3]])
 	inner := text[m[4]:m[5]]
 	empty := strings.TrimSpace(inner) == ""
 	switch {
 	case !ok:
-		return 0, nil, false
+		return functionOf{}, false
 	case fn == windows.Count && empty:
-		return fn, nil, true
+		return functionOf{fn: fn}, true
 	case empty:
 		v.fault(name, "", "%s needs an input, as in %s(amount)", text[m[2]:m[3]], text[m[2]:m[3]])
-		return 0, nil, false
+		return functionOf{}, false
 	}
-	input := l.r.compile(n, key, inner, utf8.RuneCountInString(text[:m[4]]), from)
-	if fn == windows.Count {
-		return windows.CountValues, input, v.counts(name, input)
+	return v.checkInput(name, functionOf{fn: fn, input: l.r.compile(n, key, inner, utf8.RuneCountInString(text[:m[4]]), from)}, true)
+}
+
+// functionByKey reads {sum: expr}, and {last: expr, kind: integer}.
+func (l *loader) functionByKey(v *section, name string, from *streamEntry, advice string) (functionOf, bool) {
+	n, key := v.value[name], v.path(name)
+	s := l.r.section(n, key, nil)
+	called := slices.DeleteFunc(slices.Clone(s.order), func(k string) bool { return k == "kind" })
+	if len(called) != 1 {
+		l.r.fault(n, key, advice, "a value is one function, these are %d keys", len(called))
+		return functionOf{}, false
 	}
-	return fn, v.numeric(name, input), true
+	var c functionOf
+	var ok bool
+	c.fn, ok = v.functionName(s.keys[called[0]], key, called[0])
+	c.input = s.expr(called[0], from)
+	if s.has("kind") {
+		if ok && !c.publishesInput() {
+			s.faultAtKey("kind", "leave it out", "%s has a kind of its own; only first and last take one", called[0])
+			return functionOf{}, false
+		}
+		kind, fine := s.kindOfValue(called[0], c.input)
+		c.kind, ok = kind, ok && fine
+	}
+	return s.checkInput(called[0], c, ok)
+}
+
+// kindOfValue reads the kind of a first or a last, whose input stands under name.
+func (s *section) kindOfValue(name string, x *Expr) (event.Kind, bool) {
+	before := len(s.r.faults)
+	kind := s.kind()
+	if kind == event.KindLink {
+		s.fault("kind", "take kind: text, which keeps the id", "a value of an aggregate cannot be a link")
+	}
+	s.fits(name, kind, x)
+	return kind, len(s.r.faults) == before
+}
+
+// checkInput refuses an input that the function can never take. name is where it
+// stands.
+func (s *section) checkInput(name string, c functionOf, ok bool) (functionOf, bool) {
+	switch c.fn {
+	case windows.Count:
+		c.fn = windows.CountValues
+		return c, ok && s.counts(name, c.input)
+	case windows.Any, windows.All:
+		if c.input != nil && (c.input.static == typeText || c.input.static == typeNumber) {
+			s.fault(name, "as in any(total > 100)", "the input is a %s and not a condition", c.input.static)
+			return c, false
+		}
+		return c, ok
+	case windows.First, windows.Last, windows.CountValues:
+		return c, ok
+	case windows.Sum, windows.Min, windows.Max, windows.Avg:
+	}
+	c.input = s.numeric(name, c.input)
+	return c, ok
 }
 
 // counts refuses to count where a condition is: count(x) counts the events
@@ -145,6 +222,14 @@ func (s *section) functionName(n *yaml.Node, key, name string) (windows.Func, bo
 		return windows.Max, true
 	case "avg":
 		return windows.Avg, true
+	case "first":
+		return windows.First, true
+	case "last":
+		return windows.Last, true
+	case "any":
+		return windows.Any, true
+	case "all":
+		return windows.All, true
 	}
 	switch {
 	case slices.Contains(laterFunctions(), name):
@@ -164,10 +249,11 @@ func (s *section) numeric(name string, x *Expr) *Expr {
 	return x
 }
 
-// window reads {tumbling, offset}, {calendar, zone} or none.
+// window reads {tumbling, offset}, {hopping, every, offset}, {calendar, zone} or
+// none.
 func (s *section) window() windows.Assigner {
 	n := s.value["window"]
-	const advice = "as in {tumbling: 1h}, {calendar: day, zone: Europe/Berlin} or none"
+	const advice = "as in {tumbling: 1h}, {hopping: 1h, every: 15m}, {calendar: day, zone: Europe/Berlin} or none"
 	if n.Kind == yaml.ScalarNode && n.Tag == "!!str" {
 		if n.Value == "none" {
 			return windows.Whole()
@@ -178,7 +264,7 @@ func (s *section) window() windows.Assigner {
 	if n.Kind == yaml.MappingNode {
 		for i := 0; i+1 < len(n.Content); i += 2 {
 			if k := n.Content[i]; slices.Contains(laterWindows(), k.Value) {
-				s.r.fault(k, s.path("window"), "the windows are tumbling, calendar and none", "%s windows are not supported by this version yet", k.Value)
+				s.r.fault(k, s.path("window"), "the windows are tumbling, hopping, calendar and none", "%s windows are not supported by this version yet", k.Value)
 				return nil
 			}
 		}
@@ -187,14 +273,31 @@ func (s *section) window() windows.Assigner {
 	if w == nil {
 		return nil
 	}
+	kinds := 0
+	for _, kind := range []string{"tumbling", "hopping", "calendar"} {
+		if w.has(kind) {
+			kinds++
+		}
+	}
 	switch {
-	case w.has("tumbling") == w.has("calendar"):
-		s.fault("window", advice, "a window is either tumbling or calendar")
+	case kinds != 1:
+		s.fault("window", advice, "a window is one of tumbling, hopping and calendar")
 		return nil
 	case w.has("tumbling"):
 		return w.tumbling()
+	case w.has("hopping"):
+		return w.hopping()
 	default:
 		return w.calendar()
+	}
+}
+
+// without refuses keys that belong to another kind of window.
+func (s *section) without(keys map[string]string) {
+	for _, key := range slices.Sorted(maps.Keys(keys)) {
+		if s.has(key) {
+			s.faultAtKey(key, "leave it out", "%s belongs to %s", key, keys[key])
+		}
 	}
 }
 
@@ -202,31 +305,60 @@ func (s *section) tumbling() windows.Assigner {
 	if s.has("zone") {
 		s.faultAtKey("zone", "use calendar: day for days in a time zone", "zone belongs to calendar")
 	}
+	s.without(map[string]string{"every": "hopping"})
 	size := s.durationFrom("tumbling", time.Hour, minWindow)
-	offset := s.durationFrom("offset", 0, 0)
-	if offset >= size {
-		s.fault("offset", "", "the offset must be shorter than the window")
+	offset, ok := s.offset("window", size)
+	if !ok {
 		return nil
 	}
 	return s.assigner(windows.Tumbling(size.Microseconds(), offset.Microseconds()))
 }
 
-func (s *section) calendar() windows.Assigner {
-	if s.has("offset") {
-		s.faultAtKey("offset", "leave it out", "offset belongs to tumbling")
+func (s *section) hopping() windows.Assigner {
+	s.without(map[string]string{"zone": "calendar"})
+	size := s.durationFrom("hopping", time.Hour, minWindow)
+	if !s.require("every", "how far the windows' starts lie apart, as in {hopping: 1h, every: 15m}") {
+		return nil
 	}
-	unit, ok := s.text("calendar")
-	switch {
-	case ok && (unit == "week" || unit == "month"):
-		s.fault("calendar", "use day", "calendar: %s is not supported by this version yet", unit)
-	case ok && unit != "day":
-		s.fault("calendar", "use day", "%s is not a part of the calendar", quoteShort(unit))
+	every := s.durationFrom("every", time.Hour, minWindow)
+	switch hops := (size-1)/every + 1; {
+	case every > size:
+		s.fault("every", "make it at most as long as the window", "windows of %s, one every %s, leave gaps: events between them would count nowhere", DurationText(size), DurationText(every))
+		return nil
+	case hops > windows.MaxHops:
+		s.fault("every", "make the windows shorter, or their distance longer", "every event would count in %d windows, and %d is the most", hops, windows.MaxHops)
+		return nil
+	}
+	offset, ok := s.offset("distance of the windows", every)
+	if !ok {
+		return nil
+	}
+	return s.assigner(windows.Hopping(size.Microseconds(), every.Microseconds(), offset.Microseconds()))
+}
+
+// offset reads by how much windows are moved: less than what they repeat after.
+func (s *section) offset(what string, period time.Duration) (time.Duration, bool) {
+	offset := s.durationFrom("offset", 0, 0)
+	if offset >= period {
+		s.fault("offset", "", "the offset must be shorter than the %s", what)
+		return 0, false
+	}
+	return offset, true
+}
+
+func (s *section) calendar() windows.Assigner {
+	s.without(map[string]string{"offset": "tumbling and hopping", "every": "hopping"})
+	text, ok := s.text("calendar")
+	unit := windows.CalendarUnit(text)
+	if ok && !slices.Contains(windows.CalendarUnits(), unit) {
+		s.fault("calendar", "use day, week or month", "%s is not a part of the calendar", quoteShort(text))
+		return nil
 	}
 	if !s.require("zone", "as in zone: Europe/Berlin, or zone: UTC") {
 		return nil
 	}
-	name, ok := s.text("zone")
-	if !ok {
+	name, named := s.text("zone")
+	if !named || !ok {
 		return nil
 	}
 	zone, err := time.LoadLocation(name)
@@ -234,7 +366,7 @@ func (s *section) calendar() windows.Assigner {
 		s.fault("zone", "a name of the IANA time zone database, as in Europe/Berlin or UTC", "there is no time zone %s", quoteShort(name))
 		return nil
 	}
-	return s.assigner(windows.CalendarDay(zone))
+	return s.assigner(windows.Calendar(unit, zone))
 }
 
 // assigner passes an assigner on, or what windows has against it as a fault.

@@ -270,13 +270,23 @@ func (c *comparison) identity(path string, a, b *Identity) {
 	switch {
 	case a == nil && b == nil:
 	case a == nil:
-		c.add(ruleIdentityNew, path, "new: "+canonical(b.EventID))
+		c.add(ruleIdentityNew, path, "new: "+identityText(b))
 	case b == nil:
-		c.add(ruleIdentityRemoved, path, "removed: "+canonical(a.EventID))
+		c.add(ruleIdentityRemoved, path, "removed: "+identityText(a))
+	case (a.Sequence == nil) != (b.Sequence == nil):
+		c.differ(ruleEventID, path, identityText(a), identityText(b))
 	default:
+		c.differExpr(ruleEventID, path+".sequence", a.Sequence, b.Sequence)
 		c.differExpr(ruleEventID, path+".event_id", a.EventID, b.EventID)
 		c.differMicros(ruleHorizon, path+".horizon", a.Horizon, b.Horizon)
 	}
+}
+
+func identityText(id *Identity) string {
+	if id.Sequence != nil {
+		return "sequence " + canonical(id.Sequence)
+	}
+	return canonical(id.EventID)
 }
 
 // overNew is the rule for what comes with a stream that was not read before.

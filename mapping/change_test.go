@@ -28,7 +28,8 @@ streams:
     event_time: {field: at, format: rfc3339, max_ahead: 1d12h}
     watermark: {out_of_orderness: 30s, idle_after: 2m}
     allowed_lateness: 10m
-  lines: {topic: baskets, each: basket.lines, key: sku, event_time: $parent.at, partitioned_by: key}
+  lines: {topic: baskets, each: basket.lines, key: sku, event_time: $parent.at, partitioned_by: key, identity: {sequence: n}}
+  rest: {topic: rest, key: a, event_time: at}
 objects:
   Order:
     from: orders
@@ -70,7 +71,7 @@ func changeCases() []struct {
 	ids     []ruleID
 } {
 	const sold, status = "where: pieces > 0, window: none", "      status: type\n"
-	const linesStream = "  lines: {topic: baskets, each: basket.lines, key: sku, event_time: $parent.at, partitioned_by: key}\n"
+	const linesStream = "  lines: {topic: baskets, each: basket.lines, key: sku, event_time: $parent.at, partitioned_by: key, identity: {sequence: n}}\n"
 	const more = "  more: {topic: more, key: a, event_time: at}\n"
 	return []struct {
 		replace []string
@@ -88,10 +89,15 @@ ontology.postgres: another one (secrets are not shown)`, []ruleID{ruleConnection
 		{[]string{"topic: orders", "topic: orders2"}, "streams.orders.topic: orders → orders2", []ruleID{ruleTopic}},
 		{[]string{"each: basket.lines", "each: lines"}, "streams.lines.each: each basket.lines → each lines", []ruleID{ruleEvents}},
 		{[]string{"key: sku", "key: lower(sku)"}, "streams.lines.key: sku → lower(sku)", []ruleID{ruleEvents}},
-		{[]string{", partitioned_by: key}", "}"}, "streams.lines.partitioned_by: key → none", []ruleID{rulePartitionedBy}},
+		{[]string{", partitioned_by: key, identity: {sequence: n}}", "}"}, `
+streams.lines.identity: removed: sequence n
+streams.lines.partitioned_by: key → none`, []ruleID{ruleIdentityRemoved, rulePartitionedBy}},
 		{[]string{"    partitioned_by: key\n", ""}, "streams.orders.partitioned_by: key → none", []ruleID{rulePartitionedByFused}},
+		{[]string{"{sequence: n}", "{sequence: m}"}, "streams.lines.identity.sequence: n → m", []ruleID{ruleEventID}},
+		{[]string{"{sequence: n}", "{event_id: n}"}, "streams.lines.identity: sequence n → n", []ruleID{ruleEventID}},
+		{[]string{", identity: {sequence: n}", ""}, "streams.lines.identity: removed: sequence n", []ruleID{ruleIdentityRemoved}},
 		{[]string{"    identity: {event_id: event_id, horizon: 7d}\n", ""}, "streams.orders.identity: removed: event_id", []ruleID{ruleIdentityRemoved}},
-		{[]string{"each: basket.lines", "each: basket.lines, identity: {event_id: n}"}, "streams.lines.identity: new: n", []ruleID{ruleIdentityNew}},
+		{[]string{"{topic: rest, key: a", "{topic: rest, identity: {event_id: n}, key: a"}, "streams.rest.identity: new: n", []ruleID{ruleIdentityNew}},
 		{[]string{"event_id: event_id, horizon: 7d", "event_id: id, horizon: 1d"}, `
 streams.orders.identity.event_id: event_id → id
 streams.orders.identity.horizon: 168h → 24h`, []ruleID{ruleEventID, ruleHorizon}},
@@ -108,14 +114,16 @@ streams.orders.allowed_lateness: 10m → 1h`, []ruleID{ruleProgress, ruleProgres
 		{[]string{"streams:\n", "streams:\n" + more}, `
 streams.more: new: topic more
 streams.orders: place 1 → place 2
-streams.lines: place 2 → place 3`, []ruleID{ruleNewStreamLog, ruleStreamPlace, ruleStreamPlace}},
+streams.lines: place 2 → place 3
+streams.rest: place 3 → place 4`, []ruleID{ruleNewStreamLog, ruleStreamPlace, ruleStreamPlace, ruleStreamPlace}},
 		{[]string{"clock: log, step: 2s", "clock: wall", "objects:\n", more + "objects:\n  More: {from: more, id: a, properties: {b: b}}\n"}, `
 epoch.clock: log → wall
 streams.more: new: topic more
 objects.More.properties.b: new: b`, []ruleID{ruleClockToWall, ruleNewStream, ruleNewStream}},
 		{[]string{linesStream, "", "from: lines", "from: orders"}, `
 objects.Product.aggregates.sold.from: lines → orders
-streams.lines: removed: topic baskets`, []ruleID{ruleAggregate, ruleStreamRemoved}},
+streams.lines: removed: topic baskets
+streams.rest: place 3 → place 2`, []ruleID{ruleAggregate, ruleStreamRemoved, ruleStreamPlace}},
 		{[]string{"from: orders\n    id: order.id\n    where: type == \"OrderPlaced\"\n    mode: snapshot",
 			"from: lines\n    id: order\n    mode: changes", "life: {", "life: {from: orders, id: order.id, "}, `
 objects.Order.from: orders → lines

@@ -159,8 +159,8 @@ func addRulesOfIdentityAndTime(t *[rules]rule) {
 		doReplay,
 	}
 	t[ruleEventID] = rule{
-		"`identity.event_id`", ByReplay,
-		"the known ids were made by the old expression: repeats would be missed, and new events taken for old ones",
+		"`identity`: `event_id`, `sequence`", ByReplay,
+		"what is known was made by the old expression: repeats would be missed, and new events taken for old ones",
 		doReplay,
 	}
 	t[ruleHorizon] = rule{

@@ -40,7 +40,7 @@ func streamKeys() []string {
 	}
 }
 
-func identityKeys() []string { return []string{"event_id", "horizon"} }
+func identityKeys() []string { return []string{"event_id", "horizon", "sequence"} }
 
 func eventTimeKeys() []string { return []string{"field", "format", "max_ahead"} }
 
@@ -54,9 +54,13 @@ func propertyKeys() []string { return []string{"value", "kind", "to"} }
 
 func aggregateKeys() []string { return []string{"from", "where", "id", "window", "values"} }
 
-func windowKeys() []string { return []string{"tumbling", "offset", "calendar", "zone"} }
+func windowKeys() []string {
+	return []string{"tumbling", "hopping", "every", "offset", "calendar", "zone"}
+}
 
-func functionNames() []string { return []string{"count", "sum", "min", "max", "avg"} }
+func functionNames() []string {
+	return []string{"count", "sum", "min", "max", "avg", "first", "last", "any", "all"}
+}
 
 func timeFormats() []string { return []string{"rfc3339", "s", "ms", "us", "ns"} }
 
@@ -71,7 +75,7 @@ func laterKinds() []string { return []string{"money", "geo", "json"} }
 func laterFormats() []string { return []string{"json_schema", "avro", "protobuf", "cloudevents"} }
 
 func laterFunctions() []string {
-	return []string{"first", "last", "distinct", "quantile", "quantiles", "top_k", "topk"}
+	return []string{"distinct", "quantile", "quantiles", "top_k", "topk"}
 }
 
-func laterWindows() []string { return []string{"hopping", "session"} }
+func laterWindows() []string { return []string{"session"} }

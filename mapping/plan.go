@@ -137,9 +137,14 @@ type Stream struct {
 }
 
 // Identity names what makes two records the same event.
+//
+// Either EventID is set, which is known for Horizon (microseconds), or Sequence,
+// an integer that counts the events of each key of a stream that is partitioned by
+// it.
 type Identity struct {
-	EventID *Expr
-	Horizon int64 // microseconds
+	EventID  *Expr
+	Horizon  int64
+	Sequence *Expr
 }
 
 // TimeFormat says how the event-time field writes time.

@@ -53,11 +53,7 @@ func (l *loader) stream(e *streamEntry, s *section) {
 	}
 	st.PartitionedByKey = s.oneOf("partitioned_by", "", "key") == "key"
 	if id := s.sub("identity", identityKeys()); id != nil {
-		st.Identity = &Identity{}
-		if id.require("event_id", "name the field that is different in every event") {
-			st.Identity.EventID = id.idExpr("event_id", e)
-		}
-		st.Identity.Horizon = id.durationFrom("horizon", defaultHorizon, time.Second).Microseconds()
+		st.Identity = id.identity(e)
 	}
 	s.eventTime(e)
 	st.IdleAfter = defaultIdleAfter.Microseconds()
@@ -100,6 +96,28 @@ func (s *section) each(e *streamEntry) {
 	}
 	e.paths.each = &path
 	e.stream.Each, e.stream.EachPath = true, path.String()
+}
+
+// identity reads {event_id, horizon} or {sequence}.
+func (s *section) identity(e *streamEntry) *Identity {
+	out := &Identity{}
+	if !s.has("sequence") {
+		if s.require("event_id", "name the field that is different in every event, or sequence: the field that counts the events of each key") {
+			out.EventID = s.idExpr("event_id", e)
+		}
+		out.Horizon = s.durationFrom("horizon", defaultHorizon, time.Second).Microseconds()
+		return out
+	}
+	for _, key := range []string{"event_id", "horizon"} {
+		if s.has(key) {
+			s.faultAtKey(key, "leave it out, or leave sequence out", "%s does not go with sequence", key)
+		}
+	}
+	if !e.stream.PartitionedByKey {
+		s.faultAtKey("sequence", "declare partitioned_by: key, where the producer partitions so", "sequence numbers are those of a key, and all events of a key must come in one partition")
+	}
+	out.Sequence = s.numeric("sequence", s.expr("sequence", e))
+	return out
 }
 
 // eventTime reads event_time: a field, or {field, format, max_ahead}.

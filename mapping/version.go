@@ -46,8 +46,12 @@ func version(p *Plan) string {
 func (s *Stream) describe(w io.Writer) {
 	writeFact(w, "stream", s.Rank, s.Name, s.Topic, "json", s.EachPath)
 	writeFact(w, "key", canonical(s.Key), s.PartitionedByKey)
-	if s.Identity != nil {
-		writeFact(w, "identity", canonical(s.Identity.EventID), s.Identity.Horizon)
+	switch id := s.Identity; {
+	case id == nil:
+	case id.Sequence != nil:
+		writeFact(w, "sequence", canonical(id.Sequence))
+	default:
+		writeFact(w, "identity", canonical(id.EventID), id.Horizon)
 	}
 	writeFact(w, "time", canonical(s.EventTime), uint8(s.EventTimeFormat), s.MaxAhead)
 	writeFact(w, "progress", s.OutOfOrderness, s.IdleAfter, s.AllowedLateness, s.Halt)

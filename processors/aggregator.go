@@ -90,7 +90,7 @@ func (a *aggregator) addTo(w windows.Window, c *event.Contribution) error {
 	if closed && p.shared {
 		p = p.bucket.replace(a.agg.Layout, p)
 	}
-	a.agg.Layout.Add(p.acc, c.Values)
+	a.agg.Layout.AddEvent(p.acc, c)
 	if !closed {
 		a.counters.OnTime++
 		p.origin.observe(c, 0)
@@ -129,7 +129,7 @@ func (a *aggregator) park(w windows.Window, c *event.Contribution) {
 		}
 		a.late = append(a.late, p)
 	}
-	a.agg.Layout.Add(p.acc, c.Values)
+	a.agg.Layout.AddEvent(p.acc, c)
 	p.origin.observe(c, lateness(a.watermark, c.Time))
 }
 

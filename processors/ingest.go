@@ -52,6 +52,7 @@ type ingestTask struct {
 	decoder   formats.Decoder
 	watermark windows.PartitionWatermark
 	repeats   *repeats
+	sequences *sequences
 
 	recorded  event.RecordedTime
 	dead      []DeadLetter
@@ -90,10 +91,17 @@ type staged struct {
 	fused    []fusedContribution
 	values   []event.Scalar // inputs of fused contributions
 	ids      []state.SeenID
+	numbers  []sequenceNumber
 	highest  event.EventTime
 	events   int64
 	repeats  int64
 	filtered int64
+}
+
+// sequenceNumber is one of a key, whose text may alias the record.
+type sequenceNumber struct {
+	key string
+	n   int64
 }
 
 type fusedContribution struct {
@@ -110,7 +118,11 @@ func newIngestTask(c TaskConfig) (*ingestTask, error) {
 	t.pace = newPace(c.BudgetBytes, c.EpochTarget)
 	t.watermark.Restore(c.Progress.Watermark)
 	t.hold = c.Progress.Hold
-	if id := t.stream.Identity; id != nil {
+	switch id := t.stream.Identity; {
+	case id == nil:
+	case id.Sequence != nil:
+		t.sequences = newSequences(c.State)
+	default:
 		t.repeats = newRepeats(c.State, id.Horizon)
 		t.repeats.now = c.Progress.Recorded
 	}
@@ -147,6 +159,9 @@ func (t *ingestTask) gathered() int {
 	gathered := t.arena.size + len(t.rows)*rowBytes + t.deadBytes
 	if t.repeats != nil {
 		gathered += t.repeats.bytes
+	}
+	if t.sequences != nil {
+		gathered += t.sequences.bytes
 	}
 	for _, a := range t.aggs {
 		gathered += (len(a.dirty) + len(a.late)) * paneBytes
@@ -215,18 +230,24 @@ func (t *ingestTask) event(index int32, f formats.Fields) error {
 	if err := t.checkAhead(at, r, now); err != nil {
 		return err
 	}
-	if err := t.checkKey(f); err != nil {
+	key, err := t.checkKey(f)
+	if err != nil {
 		return err
 	}
 	known, err := t.checkRepeat(f, index, t.reading.content)
 	if err != nil {
 		return err
 	}
+	tie := event.Tie{Rank: t.stream.Rank, Partition: place.Partition, Offset: place.Offset, Index: index}
+	if t.sequences != nil {
+		if tie.Sequence, known, err = t.checkSequence(f, key); err != nil {
+			return err
+		}
+	}
 	if known {
 		t.staged.repeats++
 		return nil
 	}
-	tie := event.Tie{Rank: t.stream.Rank, Partition: place.Partition, Offset: place.Offset, Index: index}
 	used, err := t.stagePuts(f, at, tie, place)
 	if err != nil {
 		return err
@@ -276,26 +297,27 @@ func (t *ingestTask) checkAhead(at event.EventTime, r *Record, now Clock) error 
 	return event.Rejectf(event.ReasonAhead, "the event time %s lies further ahead than max_ahead allows (%s)", at, event.EventTime(from))
 }
 
-func (t *ingestTask) checkKey(f formats.Fields) error {
+// checkKey gives the event's key, whose text may alias the record.
+func (t *ingestTask) checkKey(f formats.Fields) (string, error) {
 	if t.stream.Key == nil {
-		return nil
+		return "", nil
 	}
 	s, err := t.stream.Key.Eval(f)
 	if err != nil {
-		return err
+		return "", err
 	}
 	key, reject := mapping.KeyText(s)
 	if reject != nil {
-		return reject
+		return "", reject
 	}
 	if !t.stream.PartitionedByKey {
-		return nil
+		return key, nil
 	}
 	if p := event.PartitionOf([]byte(key), t.config.Partitions); p != t.config.Partition {
-		return event.Rejectf(event.ReasonWrongPartition,
+		return "", event.Rejectf(event.ReasonWrongPartition,
 			"the stream is declared partitioned_by: key, but key %q belongs to partition %s; remove partitioned_by, or let the producer partition by murmur2 of the key", key, p)
 	}
-	return nil
+	return key, nil
 }
 
 func (t *ingestTask) checkRepeat(f formats.Fields, index int32, content uint64) (bool, error) {
@@ -325,6 +347,44 @@ func (t *ingestTask) checkRepeat(f formats.Fields, index int32, content uint64) 
 		return true, nil
 	}
 	return false, event.Rejectf(event.ReasonConflict, "an event with id %q but other content came before", id)
+}
+
+// checkSequence gives the event's sequence number, and says whether its key has
+// had it before.
+func (t *ingestTask) checkSequence(f formats.Fields, key string) (n int64, known bool, err error) {
+	x := t.stream.Identity.Sequence
+	s, err := x.Eval(f)
+	if err != nil {
+		return 0, false, err
+	}
+	switch exact := false; {
+	case s.Missing():
+		return 0, false, event.Rejectf(event.ReasonNoIdentity, "the sequence number %s is %s", x.Text(), s.Type)
+	case s.Type == event.ScalarNumber:
+		if n, exact = s.Num.Int64(); exact {
+			break
+		}
+		fallthrough
+	default:
+		return 0, false, event.Rejectf(event.ReasonBadSequence, "the sequence number %s is no integer of 64 bits", x.Text())
+	}
+	for _, staged := range t.staged.numbers {
+		if staged.n == n && staged.key == key {
+			return n, true, nil
+		}
+	}
+	r, err := t.sequences.of(key)
+	switch {
+	case err != nil:
+		return 0, false, err
+	case r.has(n):
+		return n, true, nil
+	case r.full(n):
+		return 0, false, event.Rejectf(event.ReasonGaps,
+			"the sequence numbers of key %q have %d gaps, and %d would make one more; what is remembered of a key is bounded", key, MaxSequenceRanges-1, n)
+	}
+	t.staged.numbers = append(t.staged.numbers, sequenceNumber{key, n})
+	return n, false, nil
 }
 
 func (t *ingestTask) stagePuts(f formats.Fields, at event.EventTime, tie event.Tie, place event.Place) (bool, error) {
@@ -474,6 +534,9 @@ func (t *ingestTask) accept() error {
 	for _, id := range s.ids {
 		t.repeats.add(id.ID, id.Content)
 	}
+	for _, number := range s.numbers {
+		t.sequences.add(number.key, number.n)
+	}
 	t.rows = append(t.rows, s.rows...)
 	for i := range s.fused {
 		if err := s.fused[i].agg.add(&s.fused[i].c); err != nil {
@@ -484,7 +547,7 @@ func (t *ingestTask) accept() error {
 }
 
 func (s *staged) reset() {
-	*s = staged{rows: s.rows[:0], fused: s.fused[:0], values: s.values[:0], ids: s.ids[:0]}
+	*s = staged{rows: s.rows[:0], fused: s.fused[:0], values: s.values[:0], ids: s.ids[:0], numbers: s.numbers[:0]}
 }
 
 // Barrier implements Task.
@@ -502,6 +565,9 @@ func (t *ingestTask) Barrier(b Barrier) (*HandOver, error) {
 		c, expired := t.repeats.barrier(&b)
 		changes = append(changes, c...)
 		h.Expired = append(h.Expired, expired...)
+	}
+	if t.sequences != nil {
+		changes = append(changes, t.sequences.barrier()...)
 	}
 	t.pace.barrier(t.recorded, b.Recorded, gathered)
 	rows := t.rows

@@ -17,6 +17,8 @@ const (
 	KeyIDBlock byte = 'b'
 	// KeyID holds one event id; only in stores, never in a changelog.
 	KeyID byte = 'i'
+	// KeySequence holds the sequence numbers that have been counted of one key.
+	KeySequence byte = 's'
 	// keyMeta holds what only the local store knows; never in a changelog.
 	keyMeta byte = 'M'
 )

@@ -97,7 +97,7 @@ func BenchmarkCalendarDay(b *testing.B) {
 		b.Fatal(err)
 	}
 	for b.Loop() {
-		if _, err := CalendarDay(loc); err != nil {
+		if _, err := Calendar(CalendarDay, loc); err != nil {
 			b.Fatal(err)
 		}
 	}

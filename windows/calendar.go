@@ -2,7 +2,9 @@ package windows
 
 import (
 	"errors"
+	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/forge-platform/strom/event"
@@ -43,15 +45,15 @@ type era struct {
 //
 // The table of eras is built once and never changes. A cache of the last day
 // was not taken: it is shared state, and out-of-order events near midnight
-// would make it miss all the time. Week and month are to be built on dayOf and
-// startOf.
+// would make it miss all the time.
 type zoneDays struct {
 	eras []era // ordered by from; eras[0].from = math.MinInt64
 }
 
 func newZoneDays(loc *time.Location) *zoneDays {
 	z := &zoneDays{}
-	// One year more than the cycle, for days that reach over its end.
+	// One year more than the cycle, for days, weeks and months that reach over
+	// its end.
 	last := time.UnixMicro(foldMicros + cycleMicros + 366*dayMicros)
 	next := event.MinEventTime.Time().In(loc)
 	from := int64(math.MinInt64)
@@ -141,38 +143,81 @@ func fold(t int64) (folded, by int64) {
 	return t - by, by
 }
 
-// calendarDay assigns the calendar days of a zone.
-type calendarDay struct {
+// CalendarUnit is a part of the calendar. Its text is how the mapping writes it.
+type CalendarUnit string
+
+// The units.
+const (
+	CalendarDay CalendarUnit = "day"
+	// CalendarWeek begins on Monday, as ISO 8601 has it.
+	CalendarWeek  CalendarUnit = "week"
+	CalendarMonth CalendarUnit = "month"
+)
+
+// CalendarUnits lists them.
+func CalendarUnits() []CalendarUnit { return []CalendarUnit{CalendarDay, CalendarWeek, CalendarMonth} }
+
+// around gives the first day of the unit that a day lies in, and of the next one.
+func (u CalendarUnit) around(day int64) (first, next int64) {
+	switch u {
+	case CalendarWeek:
+		const thursday = 3 // day 0 is one; Monday is 0
+		first = day - floorMod(day+thursday, 7)
+		return first, first + 7
+	case CalendarMonth:
+		y, m, _ := time.Unix(day*86400, 0).UTC().Date()
+		return dayNumber(y, m), dayNumber(y, m+1)
+	case CalendarDay:
+	}
+	return day, day + 1
+}
+
+// dayNumber is that of the first day of a month; the 13th is January of the next
+// year.
+func dayNumber(year int, month time.Month) int64 {
+	return time.Date(year, month, 1, 0, 0, 0, 0, time.UTC).Unix() / 86400
+}
+
+// calendar assigns the parts of a zone's calendar.
+type calendar struct {
+	unit CalendarUnit
 	days *zoneDays
 	zone string
 }
 
-// CalendarDay returns the assigner of calendar days in a time zone. A day is
-// 24 hours long but where the zone's clocks change: there it has 23 or 25, or
-// what the zone's history says. A day starts with the first instant of its
-// date, also where clocks skip midnight or show it twice. The zone must be a
+// Calendar returns the assigner of calendar days, weeks or months in a time zone.
+// A day is 24 hours long but where the zone's clocks change: there it has 23 or
+// 25, or what the zone's history says. A day starts with the first instant of its
+// date, also where clocks skip midnight or show it twice; a week and a month with
+// their first day, and they end where the next one starts. The zone must be a
 // named one: what time.Local means depends on the machine.
 //
 // Building one takes a table of the zone's changes, some 25 kB; the mapping
 // builds one for each aggregate.
-func CalendarDay(loc *time.Location) (Assigner, error) {
-	if loc == nil {
+func Calendar(unit CalendarUnit, loc *time.Location) (Assigner, error) {
+	switch {
+	case !slices.Contains(CalendarUnits(), unit):
+		return nil, fmt.Errorf("%q is not a part of the calendar", string(unit))
+	case loc == nil:
 		return nil, errors.New("a calendar window needs a time zone")
-	}
-	if loc == time.Local || loc.String() == "Local" {
+	case loc == time.Local || loc.String() == "Local":
 		return nil, errors.New("a calendar window needs a named time zone: the local one depends on the machine")
 	}
-	return &calendarDay{days: newZoneDays(loc), zone: loc.String()}, nil
+	return &calendar{unit: unit, days: newZoneDays(loc), zone: loc.String()}, nil
 }
 
-func (c *calendarDay) Assign(t event.EventTime, dst []Window) []Window {
+func (c *calendar) Assign(t event.EventTime, dst []Window) []Window {
 	if !t.Valid() {
 		return dst
 	}
+	// The calendar repeats with the cycle: weekdays and leap years as well.
 	folded, by := fold(int64(t))
 	day, k := c.days.dayOf(folded)
-	return append(dst, clip(c.days.startOf(day, k)+by, c.days.startOf(day+1, k)+by))
+	first, next := c.unit.around(day)
+	return append(dst, clip(c.days.startOf(first, k)+by, c.days.startOf(next, k)+by))
 }
 
 // String gives the mapping's notation, such as {calendar: day, zone: Europe/Berlin}.
-func (c *calendarDay) String() string { return "{calendar: day, zone: " + c.zone + "}" }
+func (c *calendar) String() string {
+	return "{calendar: " + string(c.unit) + ", zone: " + c.zone + "}"
+}

@@ -80,7 +80,7 @@ func TestCalendarDaysEqualTheDefinition(t *testing.T) {
 	for _, name := range zones {
 		z := zone{a: dayIn(t, name)}
 		z.loc, _ = time.LoadLocation(name)
-		for _, e := range z.a.(*calendarDay).days.eras[1:] {
+		for _, e := range z.a.(*calendar).days.eras[1:] {
 			z.changes = append(z.changes, e.from)
 		}
 		all = append(all, z)
@@ -101,6 +101,98 @@ func TestCalendarDaysEqualTheDefinition(t *testing.T) {
 	})
 }
 
+func unitIn(t testing.TB, unit CalendarUnit, zone string) Assigner {
+	t.Helper()
+	loc, err := time.LoadLocation(zone)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := Calendar(unit, loc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+func TestWeeksBeginOnMondayAndMonthsOnTheirFirstDay(t *testing.T) {
+	for _, c := range []struct {
+		unit                 CalendarUnit
+		zone, at, start, end string
+	}{
+		{CalendarWeek, "UTC", "1970-01-01T00:00:00Z", "1969-12-29T00:00:00Z", "1970-01-05T00:00:00Z"},
+		{CalendarWeek, "UTC", "1969-12-28T23:59:59.999999Z", "1969-12-22T00:00:00Z", "1969-12-29T00:00:00Z"},
+		{CalendarWeek, "Europe/Berlin", "2024-03-31T22:00:00Z", "2024-03-31T22:00:00Z", "2024-04-07T22:00:00Z"},
+		{CalendarWeek, "Europe/Berlin", "2024-03-31T21:59:59Z", "2024-03-24T23:00:00Z", "2024-03-31T22:00:00Z"}, // 167 hours
+		{CalendarWeek, "Europe/Berlin", "2024-10-27T12:00:00Z", "2024-10-20T22:00:00Z", "2024-10-27T23:00:00Z"}, // 169 hours
+		{CalendarWeek, "UTC", "2020-12-31T12:00:00Z", "2020-12-28T00:00:00Z", "2021-01-04T00:00:00Z"},           // week 53
+		{CalendarWeek, "Pacific/Apia", "2011-12-30T10:00:00Z", "2011-12-26T10:00:00Z", "2012-01-01T10:00:00Z"},  // six days
+		{CalendarWeek, "UTC", "9999-12-31T12:00:00Z", "9999-12-27T00:00:00Z", ""},
+		{CalendarMonth, "UTC", "2024-02-29T23:59:59Z", "2024-02-01T00:00:00Z", "2024-03-01T00:00:00Z"},
+		{CalendarMonth, "UTC", "1900-02-28T12:00:00Z", "1900-02-01T00:00:00Z", "1900-03-01T00:00:00Z"},
+		{CalendarMonth, "America/New_York", "2024-12-31T12:00:00Z", "2024-12-01T05:00:00Z", "2025-01-01T05:00:00Z"},
+		{CalendarMonth, "Europe/Berlin", "2024-03-15T12:00:00Z", "2024-02-29T23:00:00Z", "2024-03-31T22:00:00Z"},
+		{CalendarMonth, "UTC", "2500-02-10T00:00:00Z", "2500-02-01T00:00:00Z", "2500-03-01T00:00:00Z"}, // folded
+		{CalendarMonth, "UTC", "0001-01-31T00:00:00Z", "0001-01-01T00:00:00Z", "0001-02-01T00:00:00Z"},
+		{CalendarMonth, "UTC", "9999-12-31T12:00:00Z", "9999-12-01T00:00:00Z", ""},
+	} {
+		want := Window{Start: at(t, c.start), End: endOfTime}
+		if c.end != "" {
+			want.End = at(t, c.end)
+		}
+		a := unitIn(t, c.unit, c.zone)
+		if got := only(t, a, at(t, c.at)); got != want {
+			t.Errorf("%s at %s: got %s, want %s", a, c.at, got, want)
+		}
+	}
+}
+
+// Weeks and months are made of whole days, follow each other without a gap, and
+// are what the calendar of the standard library says.
+func TestWeeksAndMonthsAreMadeOfWholeDays(t *testing.T) {
+	var all []*time.Location
+	for _, name := range []string{"UTC", "Europe/Berlin", "America/Sao_Paulo", "Asia/Beirut", "Pacific/Apia", "Asia/Tehran", "Asia/Manila"} {
+		loc, err := time.LoadLocation(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, loc)
+	}
+	units := map[string]map[CalendarUnit]Assigner{}
+	for _, loc := range all {
+		units[loc.String()] = map[CalendarUnit]Assigner{}
+		for _, u := range CalendarUnits() {
+			units[loc.String()][u] = unitIn(t, u, loc.String())
+		}
+	}
+	rapid.Check(t, func(rt *rapid.T) {
+		loc := rapid.SampledFrom(all).Draw(rt, "zone")
+		unit := rapid.SampledFrom([]CalendarUnit{CalendarWeek, CalendarMonth}).Draw(rt, "unit")
+		when := event.EventTime(rapid.Int64Range(int64(event.MinEventTime)+40*dayMicros, int64(event.MaxEventTime)-40*dayMicros).Draw(rt, "t"))
+		a, day := units[loc.String()][unit], units[loc.String()][CalendarDay]
+		w := only(rt, a, when)
+		if !w.Contains(when) {
+			rt.Fatalf("%s at %s: %s", a, when, w)
+		}
+		if d := only(rt, day, when); d.Start < w.Start || d.End > w.End {
+			rt.Fatalf("%s at %s: %s cuts %s", a, when, w, d)
+		}
+		if next := only(rt, a, w.End); next.Start != w.End {
+			rt.Fatalf("%s at %s: %s is followed by %s", a, when, w, next)
+		}
+		if before := only(rt, a, w.Start-1); before.End != w.Start {
+			rt.Fatalf("%s at %s: %s comes behind %s", a, when, w, before)
+		}
+		// Noon of its days: what a clock on the wall shows there.
+		first, last := w.Start.Add(dayMicros/2).Time().In(loc), w.End.Add(-dayMicros/2).Time().In(loc)
+		if unit == CalendarMonth && (first.Day() != 1 || first.Month() != last.Month() || last.AddDate(0, 0, 1).Day() != 1) {
+			rt.Fatalf("%s at %s: from %s to %s", a, when, first, last)
+		}
+		if unit == CalendarWeek && loc.String() != "Pacific/Apia" && loc.String() != "Asia/Manila" && (first.Weekday() != time.Monday || last.Weekday() != time.Sunday) {
+			rt.Fatalf("%s at %s: from %s to %s", a, when, first, last)
+		}
+	})
+}
+
 func TestEveryChangeOfTheClockKeepsDaysWhole(t *testing.T) {
 	// One by one, since a random instant seldom meets a change.
 	for _, name := range []string{"America/Sao_Paulo", "Asia/Beirut", "America/St_Johns", "Pacific/Apia", "America/Juneau", "Asia/Manila"} {
@@ -109,7 +201,7 @@ func TestEveryChangeOfTheClockKeepsDaysWhole(t *testing.T) {
 			t.Fatal(err)
 		}
 		a := dayIn(t, name)
-		eras := a.(*calendarDay).days.eras
+		eras := a.(*calendar).days.eras
 		for _, e := range eras[1:min(len(eras), 200)] {
 			for _, beside := range []int64{-3600e6, -1, 0, 3600e6} {
 				when := e.from + beside

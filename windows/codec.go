@@ -19,8 +19,8 @@ const (
 // Output is one published value with what is needed to go on from it.
 type Output struct {
 	Value event.Value
-	// State is the sum and count behind an avg; empty for the other functions,
-	// whose value suffices.
+	// State is the sum and count behind an avg, and the place of a first or a
+	// last; empty for the other functions, whose value suffices.
 	State []byte
 }
 
@@ -31,6 +31,9 @@ type Output struct {
 //	  CountValues:   n (varint)
 //	  Avg:           n (varint), and where n > 0 the sum
 //	  Sum, Min, Max: n (varint, 0 or 1), and where n = 1 the value
+//	  Any, All:      n (varint, 0 or 1), and where n = 1 1 for true and 0 for false
+//	  First, Last:   n (varint, 0 or 1), and where n = 1 the time and the tie of
+//	                 the event, and the value as a text
 //
 // Accumulators that counted the same events have the same bytes, in whatever
 // order they did.
@@ -41,10 +44,17 @@ func (l *Layout) Append(dst []byte, a *Acc) []byte {
 		dst = append(dst, byte(f))
 	}
 	dst = wire.AppendUint(dst, uint64(a.events))
+	end := 0
 	for i, f := range l.steps {
 		c := &a.cells[i]
 		dst = wire.AppendUint(dst, uint64(c.n))
-		if c.n > 0 && f != CountValues {
+		switch {
+		case f == First || f == Last:
+			if c.n > 0 {
+				dst = appendEnd(dst, &a.ends[end])
+			}
+			end++
+		case c.n > 0 && f != CountValues:
 			dst = event.AppendDecimal(dst, c.num)
 		}
 	}
@@ -67,6 +77,7 @@ func (l *Layout) Decode(b []byte) (*Acc, error) {
 // is forgotten. After an error it is not to be used before another DecodeInto.
 func (l *Layout) DecodeInto(a *Acc, b []byte) error {
 	clear(a.cells)
+	clear(a.ends)
 	rd := wire.NewReader(b)
 	if v := rd.Byte(); rd.Err() == nil && v != accVersion {
 		return fmt.Errorf("%w: accumulator version %d, this build knows %d", event.ErrVersion, v, accVersion)
@@ -78,9 +89,16 @@ func (l *Layout) DecodeInto(a *Acc, b []byte) error {
 	if a.events, err = readCount(rd); err != nil {
 		return err
 	}
+	end := 0
 	for i, f := range l.steps {
 		if err := readCell(rd, f, &a.cells[i]); err != nil {
 			return fmt.Errorf("accumulator of %s: %w", f, err)
+		}
+		if f == First || f == Last {
+			if a.cells[i].n > 0 {
+				a.ends[end] = readEnd(rd)
+			}
+			end++
 		}
 	}
 	if err := rd.Close(); err != nil {
@@ -118,6 +136,16 @@ func readCell(rd *wire.Reader, f Func, c *cell) (err error) {
 	if f != Avg && c.n != 1 {
 		return fmt.Errorf("%w: %d values where there can be one", event.ErrCorrupt, c.n)
 	}
+	switch f {
+	case First, Last:
+		return nil // the rest stands behind it
+	case Any, All:
+		if c.num, err = event.ReadDecimal(rd); err == nil && !c.num.IsZero() && !c.num.Equal(event.FromInt64(1)) {
+			err = fmt.Errorf("%w: %s for true or false", event.ErrCorrupt, c.num)
+		}
+		return err
+	default:
+	}
 	c.num, err = event.ReadDecimal(rd)
 	return err
 }
@@ -138,10 +166,14 @@ func (l *Layout) Results(a *Acc) []Output { return l.AppendResults(nil, a) }
 // AppendResults appends what Results gives. Their texts share one allocation.
 func (l *Layout) AppendResults(dst []Output, a *Acc) []Output {
 	texts, ends := make([]byte, 0, 96), make([]int, 0, 16)
-	first, next := len(dst), 0
+	first, next, end := len(dst), 0, 0
 	for _, f := range l.Funcs {
 		var out Output
-		switch c := a.cellOf(f, &next); {
+		c := a.cellOf(f, &next)
+		if f == First || f == Last {
+			end++
+		}
+		switch {
 		case f == Count:
 			texts = strconv.AppendInt(texts, a.events, 10)
 		case f == CountValues:
@@ -151,6 +183,11 @@ func (l *Layout) AppendResults(dst []Output, a *Acc) []Output {
 		case f == Avg:
 			texts = c.num.Div(c.n).AppendText(texts)
 			out.State = appendAvg(nil, c)
+		case f == First || f == Last:
+			texts = append(texts, a.ends[end-1].text...)
+			out.State = appendEndState(&a.ends[end-1])
+		case f == Any || f == All:
+			texts = strconv.AppendBool(texts, holds(c) == 1)
 		default:
 			texts = c.num.AppendText(texts)
 		}
@@ -181,12 +218,19 @@ func (l *Layout) Restore(outputs []Output) (*Acc, error) {
 		return nil, fmt.Errorf("%w: %d published values for %d functions", ErrLayout, len(outputs), len(l.Funcs))
 	}
 	a := l.New()
-	next := 0
+	next, end := 0, 0
 	events, proven := int64(-1), int64(0)
 	for i := range outputs {
 		var c cell
 		f := l.Funcs[i]
-		if err := restoreCell(&c, f, &outputs[i]); err != nil {
+		var err error
+		if f == First || f == Last {
+			err = restoreEnd(&c, &a.ends[end], &outputs[i])
+			end++
+		} else {
+			err = restoreCell(&c, f, &outputs[i])
+		}
+		if err != nil {
 			return nil, fmt.Errorf("published %s: %w", f, err)
 		}
 		if f == Count {
@@ -232,6 +276,14 @@ func restoreCell(c *cell, f Func, o *Output) error {
 		c.n, c.num = 1, d
 	case Avg:
 		return restoreAvg(c, o)
+	case Any, All:
+		if v.Null {
+			return nil
+		}
+		if v.Text != "true" && v.Text != "false" {
+			return fmt.Errorf("%w: %.40q is neither true nor false", event.ErrCorrupt, v)
+		}
+		c.n, c.num = 1, event.FromInt64(truth(v.Text == "true"))
 	default:
 		return fmt.Errorf("%w: unknown function", ErrLayout)
 	}

@@ -35,7 +35,7 @@ func dayIn(t testing.TB, zone string) Assigner {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a, err := CalendarDay(loc)
+	a, err := Calendar(CalendarDay, loc)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -186,7 +186,7 @@ func TestAssignersRefuseWhatHasNoMeaning(t *testing.T) {
 		}
 	}
 	for _, loc := range []*time.Location{nil, time.Local} {
-		if _, err := CalendarDay(loc); err == nil {
+		if _, err := Calendar(CalendarDay, loc); err == nil {
 			t.Errorf("the zone %v was accepted", loc)
 		}
 	}
