@@ -357,15 +357,11 @@ func (t *ingestTask) checkSequence(f formats.Fields, key string) (n int64, known
 	if err != nil {
 		return 0, false, err
 	}
-	switch exact := false; {
-	case s.Missing():
+	if s.Missing() {
 		return 0, false, event.Rejectf(event.ReasonNoIdentity, "the sequence number %s is %s", x.Text(), s.Type)
-	case s.Type == event.ScalarNumber:
-		if n, exact = s.Num.Int64(); exact {
-			break
-		}
-		fallthrough
-	default:
+	}
+	n, exact := s.Num.Int64()
+	if s.Type != event.ScalarNumber || !exact {
 		return 0, false, event.Rejectf(event.ReasonBadSequence, "the sequence number %s is no integer of 64 bits", x.Text())
 	}
 	for _, staged := range t.staged.numbers {

@@ -68,7 +68,7 @@ func (s *sequences) add(key string, n int64) {
 func (s *sequences) barrier() []state.Change {
 	changes := make([]state.Change, 0, len(s.order))
 	for _, key := range s.order {
-		changes = append(changes, state.Change{Key: sequenceKey(key), Value: s.known[key].append(nil)})
+		changes = append(changes, state.Change{Key: sequenceKey(key), Value: s.known[key].encode()})
 	}
 	s.known, s.order, s.bytes = map[string]*runs{}, nil, 0
 	return changes
@@ -131,10 +131,10 @@ func (r *runs) add(n int64) {
 	}
 }
 
-// append appends the encoding: version, number of runs, and of each its first
-// number and how many follow.
-func (r *runs) append(dst []byte) []byte {
-	dst = append(dst, sequencesVersion)
+// encode gives version, number of runs, and of each its first number and how many
+// follow.
+func (r *runs) encode() []byte {
+	dst := []byte{sequencesVersion}
 	dst = wire.AppendUint(dst, uint64(len(r.all)))
 	for _, x := range r.all {
 		dst = wire.AppendInt(dst, x.from)

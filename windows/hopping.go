@@ -33,7 +33,7 @@ func Hopping(size, every, offset int64) (Assigner, error) {
 		return nil, fmt.Errorf("a hopping window needs a positive size and a positive distance, not %d µs and %d µs", size, every)
 	case every > size:
 		return nil, fmt.Errorf("windows of %s, one every %s, would leave gaps: events between them would count nowhere", durationText(size), durationText(every))
-	case (size-1)/every+1 > MaxHops:
+	case (size-1)/every >= MaxHops:
 		return nil, fmt.Errorf("windows of %s, one every %s, would count every event in %d windows; %d is the most", durationText(size), durationText(every), (size-1)/every+1, MaxHops)
 	}
 	return hopping{size: size, every: every, offset: floorMod(offset, every)}, nil
