@@ -92,3 +92,54 @@ func TestHourlyCountsEqualTheVectorsInAnyOrder(t *testing.T) {
 		rnd.Shuffle(len(cars), func(i, j int) { cars[i], cars[j] = cars[j], cars[i] })
 	}
 }
+
+type impulseRow struct {
+	Timestamp time.Time `json:"timestamp"`
+	Counter   int64     `json:"counter"`
+}
+
+type slidingRow struct {
+	Count int64  `json:"count"`
+	Min   int64  `json:"min"`
+	Max   int64  `json:"max"`
+	Start string `json:"start"`
+	End   string `json:"end"`
+}
+
+func TestSlidingWindowsEqualTheVectors(t *testing.T) {
+	impulses := vectorFile[impulseRow](t, "arroyo/inputs/impulse.json")
+	want := map[slidingRow]bool{}
+	for _, r := range vectorFile[slidingRow](t, "arroyo/goldens/sliding_window_end.json") {
+		want[r] = true
+	}
+	hop, err := Hopping(10e6, 2e6, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := NewLayout([]Func{Count, Min, Max})
+	panes := map[Window]*Acc{}
+	for _, i := range rand.New(rand.NewPCG(1, 2)).Perm(len(impulses)) {
+		r := &impulses[i]
+		for _, w := range hop.Assign(event.FromTime(r.Timestamp), nil) {
+			if panes[w] == nil {
+				panes[w] = l.New()
+			}
+			n := event.Scalar{Type: event.ScalarNumber, Num: event.FromInt64(r.Counter)}
+			l.Add(panes[w], []event.Scalar{n, n})
+		}
+	}
+	if len(panes) != len(want) {
+		t.Errorf("%d windows, want %d", len(panes), len(want))
+	}
+	for w, a := range panes {
+		var n [3]int64
+		for i, o := range l.Results(a) {
+			n[i], _ = strconv.ParseInt(o.Value.Text, 10, 64)
+		}
+		const layout = "2006-01-02T15:04:05"
+		row := slidingRow{n[0], n[1], n[2], w.Start.Time().Format(layout), w.End.Time().Format(layout)}
+		if !want[row] {
+			t.Errorf("%+v is not among the vectors", row)
+		}
+	}
+}
