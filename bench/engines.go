@@ -109,11 +109,16 @@ func (o *ours) results(ctx context.Context, brokers []string, s *spec) (Panes, e
 	}, topology.ResultsTopic())
 }
 
-func (p Panes) addRow(row *event.Result) error {
-	key, err := int64(everything), error(nil)
-	if row.ID != everythingID {
-		key, err = parseKey(row.ID)
+// paneKey reads the id of a row.
+func paneKey(id string) (int64, error) {
+	if id == everythingID {
+		return everything, nil
 	}
+	return parseKey(id)
+}
+
+func (p Panes) addRow(row *event.Result) error {
+	key, err := paneKey(row.ID)
 	if err != nil {
 		return err
 	}

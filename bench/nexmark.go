@@ -127,13 +127,14 @@ type bid struct {
 func (n *nexmark) bid(i int64) (bid, dice) {
 	d := n.dice(i)
 	auction, person := countOf(auctions, i)-1, countOf(persons, i)-1
-	return bid{
+	b := bid{ // the dice roll in this order
 		auction: firstID + d.pick(auction-auction%hotGroup, auction, openAuctions, hotAuctions),
 		// Another one of the group than the hot seller, where there is another.
 		bidder: firstID + d.pick(min(person-person%hotGroup+1, person), person, activePersons, hotBidders),
 		price:  d.price(),
 		at:     n.at(i),
-	}, d
+	}
+	return b, d
 }
 
 // seller gives who opens an auction with event i.
