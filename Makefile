@@ -114,7 +114,7 @@ bench-full: bench-programs ## Measure what make bench leaves out: 10 M keys, lat
 	$(STROM) bench stall --out bench/results/stall.json
 	$(MAKE) bench-report
 
-bench-programs: build $(BIN)/bench-goka
+bench-programs: build $(BIN)/bench-goka ## Build ours and the peers for make bench (needs Maven)
 	set -e; for peer in $(BENCH_PEERS); do mvn -B -q -f "$$peer" clean package; done
 	@mkdir -p bench/results
 
