@@ -87,6 +87,7 @@ BENCH_EVENTS_10K     ?= 60000000
 BENCH_EVENTS_100K    ?= 15000000
 BENCH_EVENTS_1M      ?= 10000000
 BENCH_EVENTS_10M     ?= 15000000
+BENCH_EVENTS_NEXMARK ?= 20000000
 BENCH_EVENTS_OF      ?= kafka-streams=8000000,flink=8000000,goka=4000000
 BENCH_FLAGS  ?= --broker apache --seed 1
 BENCH_PEERS  := bench/peers/kafka-streams bench/peers/flink
@@ -104,15 +105,16 @@ bench: bench-programs ## Measure ours beside Kafka Streams, Flink and stock goka
 	$(STROM) bench recover --rounds $(BENCH_ROUNDS) --out bench/results/recover.json
 	$(MAKE) bench-report
 
-bench-full: bench-programs ## Measure what make bench leaves out: 10 M keys, late events, fewer partitions, a database that stalls
+bench-full: bench-programs ## Measure what make bench leaves out: 10 M keys, late events, fewer partitions, Nexmark, a database that stalls
 	$(BENCH_AGGREGATE) --keys 10000000 --events $(BENCH_EVENTS_10M) --out bench/results/aggregate-10m.json
 	$(BENCH_AGGREGATE) $(BENCH_ALL_PEERS) --keys 10000 --events $(BENCH_EVENTS_10K) --late 0.01 --out bench/results/aggregate-10k-late1.json
 	$(BENCH_AGGREGATE) $(BENCH_ALL_PEERS) --keys 10000 --events $(BENCH_EVENTS_10K) --late 0.2 --out bench/results/aggregate-10k-late20.json
 	for n in 1 2; do $(BENCH_AGGREGATE) --keys 10000 --events $(BENCH_EVENTS_10K) --partitions $$n --out bench/results/aggregate-10k-partitions$$n.json || exit 1; done
+	$(STROM) bench nexmark --query q7 $(BENCH_FLAGS) --events $(BENCH_EVENTS_NEXMARK) --rounds $(BENCH_ROUNDS) --out bench/results/nexmark-q7.json
 	$(STROM) bench stall --out bench/results/stall.json
 	$(MAKE) bench-report
 
-bench-programs: build $(BIN)/bench-goka
+bench-programs: build $(BIN)/bench-goka ## Build ours and the peers for make bench (needs Maven)
 	set -e; for peer in $(BENCH_PEERS); do mvn -B -q -f "$$peer" clean package; done
 	@mkdir -p bench/results
 
@@ -149,4 +151,4 @@ clean: ## Delete binaries, tools and local data directories
 	rm -rf "$(BIN)" $(DATA_DIRS)
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))

@@ -83,7 +83,7 @@ func (h *harness) aloneOf() func(context.Context, *liveRun) error {
 		return h.recoverRun
 	case Stall:
 		return h.stallRun
-	case Aggregate, Consume, Sink:
+	case Aggregate, Consume, Nexmark, Sink:
 	}
 	return h.sinkRun
 }

@@ -34,12 +34,18 @@ const (
 	Recover Workload = "recover"
 	// Stall has PostgreSQL answer nothing for a while under full input.
 	Stall Workload = "stall"
+	// Nexmark is a query over the bids of an auction house.
+	Nexmark Workload = "nexmark"
 )
 
 // Config says what to run. Self must be set, and Engines; the rest has defaults.
 type Config struct {
 	Workload Workload
-	Input    Input
+	// Query is that of Nexmark; empty: Q7.
+	Query Query
+	// Input of Nexmark has as many Events of all kinds, of which a query reads some;
+	// it has no Keys and no Late ones.
+	Input Input
 	// Engines to measure, in the order of their turns; of Aggregate: strom, goka,
 	// kafka-streams, flink; of Consume: fetch, decode. The other workloads have strom
 	// alone, which need not be named.
@@ -85,8 +91,8 @@ type Config struct {
 // WithDefaults gives the configuration with every zero replaced by its default.
 func (c Config) WithDefaults() Config {
 	orElse(&c.Workload, Aggregate)
-	if c.Workload.alone() && len(c.Engines) == 0 {
-		c.Engines = []string{EngineStrom}
+	if known := enginesOf(c.Workload); len(known) == 1 && len(c.Engines) == 0 {
+		c.Engines = known
 	}
 	switch c.Workload {
 	case Sink:
@@ -97,6 +103,10 @@ func (c Config) WithDefaults() Config {
 		// Few results of many events: what piles up has to be worked off.
 		orElse(&c.Input.Window, time.Minute)
 		orElse(&c.For, time.Minute)
+	case Nexmark:
+		orElse(&c.Query, Q7)
+		orElse(&c.Input.Keys, 1) // it is of everything
+		orElse(&c.Input.Rate, nexmarkRate)
 	case Aggregate, Consume, Latency:
 	}
 	c.Input = c.Input.WithDefaults()
@@ -135,6 +145,7 @@ func (c *Config) Validate() error {
 		"Kafka Streams does not run on the embedded broker (its admin client refuses that broker's DescribeConfigs): take an Apache Kafka")
 	fault(c.Broker == BrokerEmbedded && slices.Contains(c.Engines, EngineFlink),
 		"Flink does not run on the embedded broker (its admin client refuses that broker's DescribeTopicPartitions): take an Apache Kafka")
+	all = append(all, c.queryFault())
 	fault(c.Rounds < 1, "%d rounds: at least 1", c.Rounds)
 	fault(c.Commit < time.Millisecond || c.Commit%time.Millisecond != 0, "a commit interval of %s: whole milliseconds", c.Commit)
 	fault(c.Threads < 1, "%d threads: at least 1", c.Threads)
@@ -143,6 +154,19 @@ func (c *Config) Validate() error {
 	fault(c.For < time.Second, "for %s: at least 1s", c.For)
 	fault(len(c.Self) == 0, "the program that plays the parts is not named")
 	return errors.Join(all...)
+}
+
+// queryFault says what is wrong with the query or its input.
+func (c *Config) queryFault() error {
+	switch {
+	case c.Workload != Nexmark && c.Query != "":
+		return fmt.Errorf("the workload %s has no query: %q is one of nexmark", c.Workload, c.Query)
+	case c.Workload != Nexmark:
+		return nil
+	case c.Input.Keys != 1 || c.Input.Late != 0:
+		return fmt.Errorf("%d keys and a late share of %v: nexmark has neither, its events are those of its own auctions", c.Input.Keys, c.Input.Late)
+	}
+	return c.Query.fault()
 }
 
 // Run is one run of one engine.
@@ -204,6 +228,7 @@ func (r *Run) figures() string {
 // Result is what Measure found.
 type Result struct {
 	Workload  Workload  `json:"workload"`
+	Query     Query     `json:"query,omitempty"`
 	At        time.Time `json:"at"`
 	Command   string    `json:"command"`
 	Broker    string    `json:"broker"`
@@ -291,7 +316,7 @@ type harness struct {
 func (h *harness) measure(ctx context.Context) (*Result, error) {
 	c := h.config
 	r := &Result{
-		Workload: c.Workload, At: time.Now().UTC(), Broker: h.broker.name, Machine: thisMachine(), Input: c.Input,
+		Workload: c.Workload, Query: c.Query, At: time.Now().UTC(), Broker: h.broker.name, Machine: thisMachine(), Input: c.Input,
 		CommitMs: c.Commit.Milliseconds(), Threads: c.Threads, Cache: c.CacheBytes,
 	}
 	if h.databases != nil {
@@ -301,12 +326,12 @@ func (h *harness) measure(ctx context.Context) (*Result, error) {
 		if c.Workload.alone() {
 			break // it makes its input itself
 		}
-		in := c.inputOf(name)
-		h.say("loading %d events of %d keys for %s", in.Events, in.Keys, name)
-		if err := load(ctx, h.broker.addrs, &in); err != nil {
+		from := c.sourceOf(name)
+		h.say("loading %s for %s", from, name)
+		if err := load(ctx, h.broker.addrs, from); err != nil {
 			return nil, err
 		}
-		h.expect(name, &in)
+		h.expect(name, from)
 	}
 	err := h.rounds(ctx, r)
 	if err != nil && !errors.Is(err, errWrong) {
@@ -364,23 +389,24 @@ func (c *Config) inputOf(engine string) Input {
 }
 
 // expect computes the hash of the right result.
-func (h *harness) expect(engine string, in *Input) {
-	key := h.rightKey(engine, in)
+func (h *harness) expect(engine string, from source) {
+	key := h.rightKey(engine, from)
 	if h.right[key] != "" {
 		return
 	}
 	if h.config.Workload == Consume {
-		h.right[key] = tallyOf(in, engine == EngineDecode)
+		in := h.config.inputOf(engine)
+		h.right[key] = tallyOf(&in, engine == EngineDecode)
 		return
 	}
-	h.right[key] = Fold(in).Hash()
+	h.right[key] = from.fold().Hash()
 }
 
-func (h *harness) rightKey(engine string, in *Input) string {
+func (h *harness) rightKey(engine string, from source) string {
 	if h.config.Workload == Consume {
-		return engine + in.topic()
+		return engine + from.topic()
 	}
-	return in.topic()
+	return from.topic()
 }
 
 // run is one run of one engine.
@@ -388,16 +414,19 @@ func (h *harness) run(ctx context.Context, name string) (*Run, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, h.config.Timeout, fmt.Errorf("it was not done after %s", h.config.Timeout))
 	defer cancel()
 	h.runs++
-	in := h.config.inputOf(name)
+	in, from := h.config.inputOf(name), h.config.sourceOf(name)
 	id := fmt.Sprintf("bench-run-%d-%d", os.Getpid(), h.runs)
 	s := &spec{
-		Brokers: strings.Join(h.broker.addrs, ","), Input: in.topic(), Output: id + "-output", Group: id,
+		Brokers: strings.Join(h.broker.addrs, ","), Input: from.topic(), Output: id + "-output", Group: id,
 		StateDir: filepath.Join(h.dir, id), WindowMs: in.Window.Milliseconds(), LatenessMs: in.Lateness.Milliseconds(),
 		CommitMs: h.config.Commit.Milliseconds(), Partitions: int(in.Partitions), Threads: h.config.Threads,
-		CacheBytes: h.config.CacheBytes, Events: in.Events,
+		CacheBytes: h.config.CacheBytes, Events: from.count(),
+	}
+	if h.config.Workload == Nexmark {
+		s.Shape = shapeQ7
 	}
 	e := h.engine(name)
-	run := &Run{Engine: name, Events: in.Events, Load: loadAverage()}
+	run := &Run{Engine: name, Events: from.count(), Load: loadAverage()}
 	var err error
 	if run.Version, err = e.version(); err != nil {
 		return nil, err
@@ -409,18 +438,18 @@ func (h *harness) run(ctx context.Context, name string) (*Run, error) {
 		forget(context.WithoutCancel(ctx), h.broker.addrs, id)
 		_ = os.RemoveAll(s.StateDir) // with the whole directory in the end
 	}()
-	started, err := h.execute(ctx, e, s, &in, run)
+	started, err := h.execute(ctx, e, s, from, run)
 	if err != nil {
 		return nil, err
 	}
-	return run, h.judge(ctx, e, s, &in, run, started)
+	return run, h.judge(ctx, e, s, from, run, started)
 }
 
 // judge compares the result, and takes the time away where it is wrong.
-func (h *harness) judge(ctx context.Context, e engine, s *spec, in *Input, run *Run, t times) error {
+func (h *harness) judge(ctx context.Context, e engine, s *spec, from source, run *Run, t times) error {
 	run.Seconds = t.ended.Sub(t.started).Seconds()
 	run.StartSeconds = t.started.Sub(t.launched).Seconds()
-	right := h.right[h.rightKey(run.Engine, in)]
+	right := h.right[h.rightKey(run.Engine, from)]
 	if h.config.Workload == Consume {
 		run.Result = t.result
 	} else {
@@ -429,7 +458,7 @@ func (h *harness) judge(ctx context.Context, e engine, s *spec, in *Input, run *
 			return fmt.Errorf("read its results: %w", err)
 		}
 		if run.Result = panes.Hash(); run.Result != right {
-			run.Wrong = panes.Diff(Fold(in))
+			run.Wrong = panes.Diff(from.fold())
 		}
 	}
 	if run.Result != right && run.Wrong == "" {

@@ -6,13 +6,13 @@
 //
 //  1. The broker, and every job that is measured, is a process of its own. This
 //     process only makes the input, waits, and checks.
-//  2. Input is a pure function of Input: event i is the same in every run, and
+//  2. What is read is a pure function of Input: event i is the same in every run, and
 //     fewer events are a prefix of more.
 //  3. A result is compared with a fold of the input. One that is wrong has no time.
 //  4. The time of a run is from the start of processing to the commit of what
 //     comes of the last event (see Run). A run of less than MinTime does not count
 //     for the report: starting and ending weigh too much in it.
-//  5. A workload without peers gives figures, each with its goal; the time of
+//  5. A workload that is Strom's alone gives figures, each with its goal; the time of
 //     each is documented where it is made (sink.go, latency.go,
 //     recover.go, stall.go).
 //

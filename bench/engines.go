@@ -32,7 +32,7 @@ func enginesOf(w Workload) []string {
 		return []string{EngineStrom, EngineGoka, EngineKafkaStreams, EngineFlink}
 	case Consume:
 		return []string{EngineFetch, EngineDecode}
-	case Sink, Latency, Recover, Stall:
+	case Sink, Latency, Recover, Stall, Nexmark:
 		return []string{EngineStrom}
 	}
 	return nil
@@ -82,7 +82,8 @@ func (o *ours) version() (string, error) {
 func (o *ours) ends() bool { return true }
 
 func (o *ours) command(ctx context.Context, s *spec) (*exec.Cmd, error) {
-	args := slices.Concat(o.config.Self[1:], []string{string(o.part)}, s.args(), []string{"--events=" + strconv.FormatInt(s.Events, 10)})
+	args := slices.Concat(o.config.Self[1:], []string{string(o.part)}, s.args(),
+		[]string{"--shape=" + s.Shape, "--events=" + strconv.FormatInt(s.Events, 10)})
 	if o.config.CPUProfile != "" {
 		args = append(args, "--cpuprofile="+o.config.CPUProfile)
 	}
@@ -108,8 +109,16 @@ func (o *ours) results(ctx context.Context, brokers []string, s *spec) (Panes, e
 	}, topology.ResultsTopic())
 }
 
+// paneKey reads the id of a row.
+func paneKey(id string) (int64, error) {
+	if id == everythingID {
+		return everything, nil
+	}
+	return parseKey(id)
+}
+
 func (p Panes) addRow(row *event.Result) error {
-	key, err := parseKey(row.ID)
+	key, err := paneKey(row.ID)
 	if err != nil {
 		return err
 	}

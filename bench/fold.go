@@ -7,17 +7,26 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
-// Pane is one key in one window.
+// Pane is one key, or everything, in one window.
 type Pane struct {
 	Key int64
 	// Start of the window, in milliseconds since 1970.
 	Start int64
 }
 
-// Totals are the result of the aggregate for one pane.
+// String says which it is.
+func (p Pane) String() string {
+	id := everythingID
+	if p.Key != everything {
+		id = string(appendKey(nil, p.Key))
+	}
+	return fmt.Sprintf("%s in the window from %d", id, p.Start)
+}
+
+// Totals are the result of the aggregate for one pane; q7 has N and Most alone.
 type Totals struct{ N, Sum, Least, Most int64 }
 
-// Panes are the result of the workload aggregate.
+// Panes are the result of a workload.
 type Panes map[Pane]Totals
 
 // Fold is the result by definition: a map, and one loop over the events.
@@ -70,7 +79,7 @@ func (p Panes) Diff(right Panes) string {
 	note := func(pane Pane, got, want string) {
 		wrong++
 		if wrong == 1 {
-			example = fmt.Sprintf("%s%0*d in the window from %d: %s, want %s", keyPrefix, keyDigits, pane.Key, pane.Start, got, want)
+			example = fmt.Sprintf("%s: %s, want %s", pane, got, want)
 		}
 	}
 	for pane, want := range right {

@@ -23,7 +23,7 @@ import (
 type spec struct {
 	Brokers            string
 	Input, Output      string // topics
-	Shape              string // of a live pipeline
+	Shape              string // of a pipeline: its mapping; empty: that of aggregate
 	Group              string // names the job's group, topics and transactions
 	StateDir           string
 	WindowMs           int64
@@ -70,7 +70,7 @@ type Part string
 const (
 	// PartBroker is the embedded broker: it runs until its standard input ends.
 	PartBroker Part = "broker"
-	// PartStrom is the job aggregate on Strom.
+	// PartStrom is a job that has peers, or may have, on Strom.
 	PartStrom Part = "strom"
 	// PartLive is a pipeline that runs until it is stopped.
 	PartLive Part = "live"
@@ -130,7 +130,7 @@ func profiled(path string, fn func() error) (err error) {
 	return fn()
 }
 
-// clicks is the mapping of the workload.
+// clicks is the mapping of the workload aggregate; highestBids takes the same arguments.
 const clicks = `
 pipeline: %s
 epoch: {clock: wall, interval: %dms}
@@ -153,12 +153,16 @@ objects:
 `
 
 func (s *spec) topology() (*processors.Topology, error) {
-	text := fmt.Sprintf(clicks, s.Group, s.CommitMs, s.Input, s.LatenessMs, s.WindowMs)
+	form := clicks
+	if s.Shape == shapeQ7 {
+		form = highestBids
+	}
+	text := fmt.Sprintf(form, s.Group, s.CommitMs, s.Input, s.LatenessMs, s.WindowMs)
 	if s.Shape == shapePuts {
 		streams, _, _ := strings.Cut(text, "objects:")
 		text = strings.TrimSuffix(streams, "\n") + putsOf
 	}
-	plan, err := mapping.Parse("clicks.yaml", []byte(text), func(string) (string, bool) { return "", false })
+	plan, err := mapping.Parse("bench.yaml", []byte(text), func(string) (string, bool) { return "", false })
 	if err != nil {
 		return nil, err
 	}

@@ -24,7 +24,7 @@ type times struct {
 const stopPatience = 30 * time.Second
 
 // execute runs a job as a process and gives its times.
-func (h *harness) execute(ctx context.Context, e engine, s *spec, in *Input, run *Run) (times, error) {
+func (h *harness) execute(ctx context.Context, e engine, s *spec, from source, run *Run) (times, error) {
 	var t times
 	cmd, err := e.command(ctx, s)
 	if err != nil {
@@ -47,7 +47,7 @@ func (h *harness) execute(ctx context.Context, e engine, s *spec, in *Input, run
 	if err := cmd.Start(); err != nil {
 		return t, err
 	}
-	err = h.follow(ctx, e, s, in, out, &t, cmd)
+	err = h.follow(ctx, e, s, from, out, &t, cmd)
 	ended := cmd.Wait()
 	if cause := context.Cause(ctx); cause != nil && err == nil {
 		err = cause
@@ -68,7 +68,7 @@ func (h *harness) execute(ctx context.Context, e engine, s *spec, in *Input, run
 
 // follow reads what a job says until it ends. A peer is asked to end once it
 // has committed all of the input.
-func (h *harness) follow(ctx context.Context, e engine, s *spec, in *Input, out io.Reader, t *times, cmd *exec.Cmd) error {
+func (h *harness) follow(ctx context.Context, e engine, s *spec, from source, out io.Reader, t *times, cmd *exec.Cmd) error {
 	waited := make(chan error, 1)
 	waiting, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -76,7 +76,7 @@ func (h *harness) follow(ctx context.Context, e engine, s *spec, in *Input, out 
 		waited <- nil
 	} else {
 		go func() {
-			ended, err := awaitCommitted(waiting, h.broker.addrs, s.Group, in)
+			ended, err := awaitCommitted(waiting, h.broker.addrs, s.Group, from)
 			if err == nil {
 				t.ended = ended // read after the channel
 			}

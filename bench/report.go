@@ -32,7 +32,11 @@ This page is written by ` + "`strom bench report`" + ` from the files in bench/r
 
 func (r *Result) section(b *strings.Builder) {
 	in := &r.Input
-	fmt.Fprintf(b, "\n## %s, %d keys", r.Workload, in.Keys)
+	if r.Workload == Nexmark {
+		fmt.Fprintf(b, "\n## %s, %s", r.Workload, r.Query)
+	} else {
+		fmt.Fprintf(b, "\n## %s, %d keys", r.Workload, in.Keys)
+	}
 	if in.Late > 0 {
 		fmt.Fprintf(b, ", %g %% late", 100*in.Late)
 	}
@@ -41,6 +45,9 @@ func (r *Result) section(b *strings.Builder) {
 	if r.Workload == Aggregate {
 		fmt.Fprintf(b, ", windows of %s, events at most %s late, commits every %d ms, caches of %d MiB, %d threads of Kafka Streams and of Flink",
 			in.Window, in.Lateness, r.CommitMs, r.Cache>>20, r.Threads)
+	}
+	if r.Workload == Nexmark {
+		fmt.Fprintf(b, ", windows of %s, epochs of %d ms; the bids among %d events", in.Window, r.CommitMs, in.Events)
 	}
 	if r.Postgres != "" {
 		fmt.Fprintf(b, ", %s, epochs of %d ms", r.Postgres, r.CommitMs)

@@ -20,24 +20,24 @@ func (in *Input) topic() string {
 	return fmt.Sprintf("bench-input-%016x", xxhash.Sum64String(fmt.Sprintf("%+v", *in)))
 }
 
-// load produces the input into a topic of its own, where it is not there yet.
-func load(ctx context.Context, brokers []string, in *Input) error {
+// load produces a source into a topic of its own, where it is not there yet.
+func load(ctx context.Context, brokers []string, from source) error {
 	client, err := kgo.NewClient(kgo.SeedBrokers(brokers...))
 	if err != nil {
 		return err
 	}
 	defer client.Close()
-	topic := in.topic()
+	topic := from.topic()
 	adm := kadm.NewClient(client)
-	if _, err := adm.CreateTopic(ctx, in.Partitions, 1, nil, topic); errors.Is(err, kerr.TopicAlreadyExists) {
-		return checkLoaded(ctx, adm, in)
+	if _, err := adm.CreateTopic(ctx, from.partitions(), 1, nil, topic); errors.Is(err, kerr.TopicAlreadyExists) {
+		return checkLoaded(ctx, adm, from)
 	} else if err != nil {
 		return fmt.Errorf("make the topic %s: %w", topic, err)
 	}
-	if err := produce(ctx, brokers, topic, in.records(topic, in.Events)); err != nil {
+	if err := produce(ctx, brokers, topic, from.all()); err != nil {
 		return err
 	}
-	return checkLoaded(ctx, adm, in)
+	return checkLoaded(ctx, adm, from)
 }
 
 // produce produces records to a topic, and returns when the broker has all.
@@ -71,19 +71,19 @@ func produce(ctx context.Context, brokers []string, topic string, records iter.S
 	return nil
 }
 
-// checkLoaded makes sure that a topic holds all events, and nothing else.
-func checkLoaded(ctx context.Context, adm *kadm.Client, in *Input) error {
-	ends, err := adm.ListEndOffsets(ctx, in.topic())
+// checkLoaded makes sure that a topic holds all records, and nothing else.
+func checkLoaded(ctx context.Context, adm *kadm.Client, from source) error {
+	ends, err := adm.ListEndOffsets(ctx, from.topic())
 	if err == nil {
 		err = ends.Error()
 	}
 	if err != nil {
-		return fmt.Errorf("look at %s: %w", in.topic(), err)
+		return fmt.Errorf("look at %s: %w", from.topic(), err)
 	}
 	var n int64
 	ends.Each(func(o kadm.ListedOffset) { n += o.Offset })
-	if n != in.Events {
-		return fmt.Errorf("the topic %s holds %d records of %d: an earlier run was interrupted; delete it", in.topic(), n, in.Events)
+	if n != from.count() {
+		return fmt.Errorf("the topic %s holds %d records of %d: an earlier run was interrupted; delete it", from.topic(), n, from.count())
 	}
 	return nil
 }
@@ -175,7 +175,7 @@ func createTopic(ctx context.Context, brokers []string, topic string, partitions
 }
 
 // awaitCommitted waits until a group has committed all of the input.
-func awaitCommitted(ctx context.Context, brokers []string, group string, in *Input) (time.Time, error) {
+func awaitCommitted(ctx context.Context, brokers []string, group string, from source) (time.Time, error) {
 	client, err := kgo.NewClient(kgo.SeedBrokers(brokers...))
 	if err != nil {
 		return time.Time{}, err
@@ -197,11 +197,11 @@ func awaitCommitted(ctx context.Context, brokers []string, group string, in *Inp
 		now := time.Now()
 		var n int64
 		offsets.Each(func(o kadm.OffsetResponse) {
-			if o.Topic == in.topic() && o.Err == nil {
+			if o.Topic == from.topic() && o.Err == nil {
 				n += max(o.At, 0)
 			}
 		})
-		if n >= in.Events {
+		if n >= from.count() {
 			return now, nil
 		}
 	}

@@ -21,7 +21,8 @@ func (a *app) benchCommand() *cobra.Command {
 jobs are processes of their own. Every result is compared with a fold of the
 input; docs/performance.md says what is measured and how.`,
 	}
-	c.AddCommand(a.benchAggregateCommand(), a.benchConsumeCommand(), a.benchSinkCommand(), a.benchLatencyCommand(), a.benchRecoverCommand(), a.benchStallCommand(), a.benchReportCommand(), a.benchPartCommand())
+	c.AddCommand(a.benchAggregateCommand(), a.benchConsumeCommand(), a.benchNexmarkCommand(), a.benchSinkCommand(), a.benchLatencyCommand(),
+		a.benchRecoverCommand(), a.benchStallCommand(), a.benchReportCommand(), a.benchPartCommand())
 	return c
 }
 
@@ -84,6 +85,36 @@ func (a *app) benchConsumeCommand() *cobra.Command {
 	}
 	a.addBenchFlags(c, &f, bench.EngineFetch+","+bench.EngineDecode)
 	return c
+}
+
+func (a *app) benchNexmarkCommand() *cobra.Command {
+	f := benchFlags{config: bench.Config{Workload: bench.Nexmark}}
+	c := &cobra.Command{
+		Use: "nexmark", Short: "Ask a query of Nexmark: q7, the highest bid of each window",
+		Long: nexmarkHelp(),
+		Args: arguments(0, 0),
+		RunE: func(c *cobra.Command, _ []string) error { return a.bench(c, &f) },
+	}
+	a.addCommonBenchFlags(c, &f)
+	flags := c.Flags()
+	flags.StringVar((*string)(&f.config.Query), "query", string(bench.Q7), "the query")
+	flags.Int64Var(&f.config.Input.Events, "events", 1_000_000, "how many persons, auctions and bids there are; 46 of 50 are bids")
+	addCommitBenchFlag(c, &f)
+	return c
+}
+
+// nexmarkHelp names the queries, those to come as well.
+func nexmarkHelp() string {
+	var b strings.Builder
+	b.WriteString(`Nexmark makes persons, auctions and bids of its own, in the usual proportions,
+and runs a query over them:
+
+`)
+	fmt.Fprintf(&b, "  %-4s the highest bid of each window of 10 s, and how many bids it has\n\nThese wait for features:\n\n", bench.Q7)
+	for _, w := range bench.WaitingQueries() {
+		fmt.Fprintf(&b, "  %-4s %s\n", w.Query, w.For)
+	}
+	return strings.TrimSuffix(b.String(), "\n")
 }
 
 func (a *app) benchSinkCommand() *cobra.Command {

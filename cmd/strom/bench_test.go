@@ -18,6 +18,26 @@ func TestABenchmarkThatCannotBeRunIsRefusedWithEveryFault(t *testing.T) {
 	}
 }
 
+func TestAQueryOfNexmarkThatIsNotThereIsRefused(t *testing.T) {
+	for query, want := range map[string]string{
+		"q99": `there is no query "q99": nexmark has q7`,
+		"q11": "the query q11 is not there yet, it waits for session windows",
+	} {
+		o := strom(t, nil, "bench", "nexmark", "--query", query, "--rounds", "-1")
+		o.want(t, exitUsage)
+		if !strings.Contains(o.stderr, "-1 rounds") || !strings.Contains(o.stderr, want) {
+			t.Errorf("it does not say %q:\n%s", want, o.stderr)
+		}
+	}
+	o := strom(t, nil, "bench", "nexmark", "--help")
+	o.want(t, exitOK)
+	for _, want := range []string{"q7   the highest bid", "q5   ", "q8   ", "q11  session windows", "--query", "--events"} {
+		if !strings.Contains(o.stdout, want) {
+			t.Errorf("the help lacks %q:\n%s", want, o.stdout)
+		}
+	}
+}
+
 func TestAReportTellsWhatDoesNotCount(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "results", "one.json")
 	err := writeResult(path, &bench.Result{
