@@ -24,6 +24,8 @@ func (c *canvas) save(path string) error { return c.plot.Save(c.w, c.h, path) }
 const (
 	width  = 16 * vg.Centimeter
 	height = 9 * vg.Centimeter
+	// legendRoom keeps the legend off what is drawn.
+	legendRoom = 1.3
 )
 
 // colorOf gives every engine its color, on both plots.
@@ -89,6 +91,7 @@ func rates(results []*bench.Result) (*canvas, error) {
 		p.Legend.Add(engine, bars)
 	}
 	p.Legend.Top = true
+	p.Y.Max *= legendRoom
 	p.NominalX(names...)
 	p.Y.Tick.Marker = inThousands{}
 	return &canvas{p, width, height}, nil
@@ -150,6 +153,7 @@ func cost(results []*bench.Result) (*canvas, error) {
 		return nil, nil //nolint:nilnil // nothing to draw
 	}
 	p.Legend.Top, p.Legend.Left = true, true
+	p.Y.Max *= legendRoom
 	return &canvas{p, width, height}, nil
 }
 
