@@ -362,14 +362,21 @@ func (c *checks) watermarksFromAcks(a, last *processors.Announcement) {
 		if !known {
 			want = event.WatermarkUnknown
 		}
-		least, some := event.WatermarkEnd, false
+		// An idle partition holds nobody back: of those that are not the least
+		// counts, and of idle ones alone the greatest.
+		var awake, idle []event.Watermark
 		for _, n := range c.sim.partitions(g) {
-			if h := c.task(processors.TaskID{Stage: g.Name, Partition: n}); !h.first.Idle {
-				least, some = min(least, h.watermark), true
+			h := c.task(processors.TaskID{Stage: g.Name, Partition: n})
+			if h.first.Idle {
+				idle = append(idle, h.watermark)
+			} else {
+				awake = append(awake, h.watermark)
 			}
 		}
-		if some {
-			want = max(want, least)
+		if len(awake) > 0 {
+			want = max(want, slices.Min(awake))
+		} else {
+			want = max(want, slices.Max(idle))
 		}
 		got, ok := a.Watermarks[g.Stream.Name]
 		if !ok {
