@@ -85,10 +85,11 @@ BENCH_ROUNDS ?= 3
 BENCH_EVENTS_CONSUME ?= 120000000
 BENCH_EVENTS_10K     ?= 60000000
 BENCH_EVENTS_100K    ?= 15000000
+BENCH_EVENTS_SINK    ?= 1500000
 BENCH_EVENTS_1M      ?= 10000000
 BENCH_EVENTS_10M     ?= 15000000
 BENCH_EVENTS_NEXMARK ?= 20000000
-BENCH_EVENTS_OF      ?= kafka-streams=8000000,flink=8000000,goka=4000000
+BENCH_EVENTS_OF      ?= kafka-streams=12000000,flink=12000000,goka=5000000
 BENCH_FLAGS  ?= --broker apache --seed 1
 BENCH_PEERS  := bench/peers/kafka-streams bench/peers/flink
 
@@ -100,7 +101,7 @@ bench: bench-programs ## Measure ours beside Kafka Streams, Flink and stock goka
 	$(BENCH_AGGREGATE) $(BENCH_ALL_PEERS) --keys 100000 --events $(BENCH_EVENTS_100K) --out bench/results/aggregate-100k.json
 	$(STROM) bench consume --events $(BENCH_EVENTS_CONSUME) --rounds $(BENCH_ROUNDS) $(BENCH_FLAGS) --out bench/results/consume-10k.json
 	$(BENCH_AGGREGATE) --keys 1000000 --events $(BENCH_EVENTS_1M) --rounds $(BENCH_ROUNDS) --out bench/results/aggregate-1m.json
-	$(STROM) bench sink --rounds $(BENCH_ROUNDS) --out bench/results/sink.json
+	$(STROM) bench sink --events $(BENCH_EVENTS_SINK) --out bench/results/sink.json
 	$(STROM) bench latency --out bench/results/latency.json
 	$(STROM) bench recover --rounds $(BENCH_ROUNDS) --out bench/results/recover.json
 	$(MAKE) bench-report

@@ -2,7 +2,9 @@ package bench
 
 import (
 	"fmt"
+	"math"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -45,7 +47,14 @@ func (g *goal) row() string {
 	if g.found {
 		measured = inBrackets(g.counts, strings.TrimSpace(number(g.measured)+" "+g.unit))
 	}
-	return fmt.Sprintf("| %s | %s | %s | %s |\n", g.what, strings.TrimSpace(fmt.Sprintf("%s %g %s", sign, g.bound, g.unit)), measured, g.verdict())
+	return fmt.Sprintf("| %s | %s | %s | %s |\n", g.what, strings.TrimSpace(sign+" "+boundText(g.bound)+" "+g.unit), measured, g.verdict())
+}
+
+func boundText(v float64) string {
+	if v >= 1000 {
+		v = math.Round(v)
+	}
+	return strconv.FormatFloat(v, 'f', -1, 64)
 }
 
 // ratioGoal is a goal for our rate in one result by that of an engine in another,
